@@ -2,8 +2,9 @@
  * The package `@stampede/locks`: the locks of this folder on a caller's own clients. Each function connects, and rejects when it cannot;
  * the lock's `close` ends what it opened, never the given client. No client is imported but that of ZooKeeper, when it is used.
  */
-import { fromIoredis } from './adapters/ioredis.ts';
-import { fromNodeRedis } from './adapters/node-redis.ts';
+import { openIoredis } from './adapters/ioredis.ts';
+import { openNodeRedis } from './adapters/node-redis.ts';
+import { type Opening, whenConnected } from './adapters/opening.ts';
 import * as pg from './adapters/pg.ts';
 import type { CallersRedis, PostgresPool } from './callers.ts';
 import type { RedisClient } from './clients.ts';
@@ -46,9 +47,9 @@ export interface OnPostgres extends LockHooks {
 type OnError = NonNullable<LockHooks['onError']>;
 const ignore: OnError = () => {};
 
-async function clientOf(given: CallersRedis, onError: OnError): Promise<RedisClient> {
+function open(given: CallersRedis, onError: OnError): Opening {
   const report = (error: Error) => onError('redis-connection', error);
-  return 'status' in given ? fromIoredis(given, report) : fromNodeRedis(given, report);
+  return 'status' in given ? openIoredis(given, report) : openNodeRedis(given, report);
 }
 
 /** A lock that also closes what was opened for it, and reports to the hooks. */
@@ -68,7 +69,7 @@ type OnClient = (context: { redis: RedisClient; onError: OnError }) => Promise<L
 
 async function onRedis({ redis: given, ...hooks }: OnRedis, create: OnClient): Promise<Lock> {
   const { onError = ignore } = hooks;
-  const client = await clientOf(given, onError);
+  const client = await whenConnected(open(given, onError));
   try {
     return owning(await create({ redis: client, onError }), [client], hooks);
   } catch (error) {
@@ -99,18 +100,20 @@ export const redisWaitLock = ({
 }: OnRedis & { readonly replicas?: number }): Promise<Lock> =>
   onRedis(options, (context) => redisWait.create({ ...context, redisWait: replicas }));
 
-/** A majority of at least three independent servers. @throws LockSetupError */
+/** At least three independent servers. @throws LockSetupError when a majority is unreachable; the others are tried until `close` */
 export async function redlock({
   redis: given,
   ...hooks
 }: LockHooks & { readonly redis: readonly CallersRedis[] }): Promise<Lock> {
   if (given.length < 3) throw new LockSetupError('redlock needs at least three independent servers');
-  const opened = await Promise.allSettled(given.map((one) => clientOf(one, hooks.onError ?? ignore)));
-  const servers = opened.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
-  if (servers.length === given.length)
+  const opened = given.map((one) => open(one, hooks.onError ?? ignore));
+  const servers = opened.map(({ client }) => client);
+  const tried = await Promise.allSettled(opened.map(({ connected }) => connected));
+  const down = tried.filter(({ status }) => status === 'rejected').length;
+  if (down < given.length / 2)
     return observed(await redlockOf.create({ openRedlock: async () => servers }), hooks);
   for (const server of servers) await server.close();
-  throw new LockSetupError(`${given.length - servers.length} of the ${given.length} servers are unreachable`);
+  throw new LockSetupError(`${down} of the ${given.length} servers are unreachable`);
 }
 
 /** A row in Postgres with the database's clock and a growing fence. Its table: `createLockRows`. */

@@ -41,10 +41,10 @@ async function front(...steps: (keyof typeof problems | 'lost')[]): Promise<stri
     };
     const answer = passes ? await fetch(`${service.url}${request.url}`, init) : null;
     if (step === 'lost') return void request.socket.destroy();
-    if (step === undefined)
-      return void response
-        .writeHead(answer!.status, { 'Content-Type': 'application/json' })
-        .end(await answer!.text());
+    if (step === undefined) {
+      response.writeHead(answer!.status, { 'Content-Type': answer!.headers.get('content-type')! });
+      return void response.end(await answer!.text());
+    }
     const { status, title }: Problem = problems[step];
     response.writeHead(status, { 'Content-Type': 'application/problem+json', 'Retry-After': '1' });
     response.end(JSON.stringify({ type: `/problems/${step}`, title, status }));

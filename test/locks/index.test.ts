@@ -1,10 +1,14 @@
 /** What the package adds to the locks, on real servers: reentrancy by context, hooks, fences. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ADMITS_LUA, admits, FENCES_SQL } from '../../src/locks/fencing.ts';
-import { type LockHooks, redisLock, reentrant, using } from '../../src/locks/index.ts';
+import { type LockHooks, redisLock, redlock, reentrant, using } from '../../src/locks/index.ts';
 import type { Lock } from '../../src/locks/lock.ts';
+import * as redlockOf from '../../src/locks/redlock.ts';
+import { ioredis, nodeRedis } from '../support/caller-clients.ts';
 import { eventually } from '../support/client.ts';
+import { openIndependent } from '../support/lock-groups.ts';
 import { openStoresWithRedis, type TestStores } from '../support/stores.ts';
 import { held } from './lock-checks.ts';
 
@@ -23,6 +27,45 @@ afterAll(async () => {
   await lock?.close();
   redis?.disconnect();
   await stores?.[Symbol.asyncDispose]();
+});
+
+describe.each([
+  ['ioredis', ioredis],
+  ['node-redis', nodeRedis],
+] as const)('with a client of %s', (_, clientOf) => {
+  it('redlock opens while a minority is down, uses its servers once they are back, and needs a majority', async () => {
+    const group = await openIndependent(redlockOf.create, 3);
+    const clients = () => group.redis.map(({ url }) => clientOf(url));
+    try {
+      await group.redis[0]!.kill();
+      const opened = await redlock({ redis: clients() });
+      await (await held(opened, 'two of three')).release();
+      await group.restart(0);
+      await group.redis[1]!.kill();
+      const again = await eventually(
+        () => opened.acquire('two of three', ONCE),
+        ({ kind }) => kind === 'held',
+      );
+      if (again.kind === 'held') await again.lease.release();
+      await opened.close();
+      await group.redis[2]!.kill();
+      await expect(redlock({ redis: clients() })).rejects.toThrow('2 of the 3 servers are unreachable');
+    } finally {
+      await group.close();
+    }
+  });
+
+  it('a lock whose server is down rejects, and goes on trying nothing', async () => {
+    const errors: string[] = [];
+    const opening = redisLock({
+      redis: clientOf('redis://127.0.0.1:1'),
+      onError: (doing) => errors.push(doing),
+    });
+    await expect(opening).rejects.toThrow();
+    const before = errors.length;
+    await sleep(1_000); // several tries, if it went on
+    expect(errors.length).toBe(before);
+  });
 });
 
 describe('a lock that is reentrant by context', () => {

@@ -2,8 +2,9 @@
 import { Cluster, Redis } from 'ioredis';
 import { createClient, createCluster, createSentinel } from 'redis';
 import { parseRedisUrl } from '../../src/config/urls/redis.ts';
-import { fromIoredis } from '../../src/locks/adapters/ioredis.ts';
-import { fromNodeRedis } from '../../src/locks/adapters/node-redis.ts';
+import { openIoredis } from '../../src/locks/adapters/ioredis.ts';
+import { openNodeRedis } from '../../src/locks/adapters/node-redis.ts';
+import { whenConnected } from '../../src/locks/adapters/opening.ts';
 import type { RedisClient } from '../../src/locks/clients.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
 
@@ -16,12 +17,12 @@ export const asTheService: Connect = async (url) => {
 };
 
 export const byIoredis: Connect = async (url) => {
-  const redis = await fromIoredis(ioredis(url), () => {});
+  const redis = await whenConnected(openIoredis(ioredis(url), () => {}));
   return { redis, close: () => redis.close() };
 };
 
 export const byNodeRedis: Connect = async (url) => {
-  const redis = await fromNodeRedis(nodeRedis(url), () => {});
+  const redis = await whenConnected(openNodeRedis(nodeRedis(url), () => {}));
   return { redis, close: () => redis.close() };
 };
 

@@ -2,6 +2,7 @@
 import type { Cluster, Redis } from 'ioredis';
 import type { Ioredis } from '../callers.ts';
 import { type Call, type RedisClient, type RedisServerOfKey, RequestError } from '../clients.ts';
+import { type Opening, whenConnected } from './opening.ts';
 import { explainRedis } from './redis-errors.ts';
 import { scriptBy } from './scripts.ts';
 import { REPLY_MS, retryMs } from './timing.ts';
@@ -106,12 +107,8 @@ const OPTIONS = {
   retryStrategy: retryMs,
 } as const;
 
-/**
- * Opens connections of the same kind as a caller's client.
- * @param onError receives errors of connections
- * @throws what connecting throws
- */
-export async function fromIoredis(given: Ioredis, onError: (error: Error) => void): Promise<RedisClient> {
+/** Opens connections of the same kind as a caller's client. @param onError receives errors of connections */
+export function openIoredis(given: Ioredis, onError: (error: Error) => void): Opening {
   const isCluster = 'slots' in given;
   const client: Redis = isCluster
     ? given.duplicate([], {
@@ -122,7 +119,7 @@ export async function fromIoredis(given: Ioredis, onError: (error: Error) => voi
       })
     : given.duplicate(OPTIONS);
   client.on('error', onError);
-  await client.connect();
+  const connected = client.connect();
   const counts = new WeakMap<Redis, { redis: Redis; connections: number }>();
   /** Counts the lost connections of a server from its first use on. */
   const counted = (redis: Redis) => {
@@ -139,7 +136,7 @@ export async function fromIoredis(given: Ioredis, onError: (error: Error) => voi
     if (node === undefined) throw new Error('Connection is closed.');
     return node;
   };
-  return onIoredis({
+  const opened = onIoredis({
     redis: client,
     isCluster,
     serverOf: (key) => counted(isCluster ? masterOf(key) : client),
@@ -148,9 +145,10 @@ export async function fromIoredis(given: Ioredis, onError: (error: Error) => voi
     script: (name, numberOfKeys) =>
       scriptBy((command, ...rest) => client.call(command, ...rest), name, numberOfKeys),
     explain: explainRedis,
-    another: (listener) => fromIoredis(given, listener),
+    another: (listener) => whenConnected(openIoredis(given, listener)),
     close: async () => client.disconnect(),
   });
+  return { client: opened, connected };
 }
 
 const SLOTS = 16_384;

@@ -6,6 +6,7 @@
  */
 import type { NodeRedis } from '../callers.ts';
 import { type RedisClient, type RedisServerOfKey, RequestError } from '../clients.ts';
+import { type Opening, whenConnected } from './opening.ts';
 import { explainRedis } from './redis-errors.ts';
 import { scriptBy } from './scripts.ts';
 import { REPLY_MS, retryMs } from './timing.ts';
@@ -18,7 +19,7 @@ interface Duplicate extends NodeRedis {
   subscribe(channel: string, listener: (message: string) => void): Promise<unknown>;
 }
 
-/** How long a first connection may take. */
+/** How long a first connection may take: a client tries for ever. */
 const CONNECT_MS = 5_000;
 
 const socket = { connectTimeout: REPLY_MS, reconnectStrategy: retryMs };
@@ -41,18 +42,14 @@ function duplicateOf(client: NodeRedis, kind: Kind, onError: (error: Error) => v
   return duplicate;
 }
 
-/**
- * @param onError receives errors of connections
- * @throws RequestError when it cannot connect
- */
-export async function fromNodeRedis(given: NodeRedis, onError: (error: Error) => void): Promise<RedisClient> {
+/** @param onError receives errors of connections */
+export function openNodeRedis(given: NodeRedis, onError: (error: Error) => void): Opening {
   const kind = kindOf(given);
   const client = duplicateOf(given, kind, onError);
   let connections = 0;
-  const lost = () => void connections++;
   for (const event of ['reconnecting', 'topology-change', 'node-reconnecting', 'node-disconnect'])
-    client.on(event, lost);
-  await connected(client);
+    client.on(event, () => void connections++);
+  const connected = requested(client.connect(), CONNECT_MS);
 
   async function send(command: string, ...rest: (string | number)[]): Promise<unknown> {
     const words = [command, ...rest.map(String)];
@@ -72,7 +69,7 @@ export async function fromNodeRedis(given: NodeRedis, onError: (error: Error) =>
     wait: async (replicas, ms) => Number(await requested(sent(['WAIT', `${replicas}`, `${ms}`], key))),
   });
   const only = serverOf('');
-  return {
+  const opened: RedisClient = {
     isCluster: kind === 'cluster',
     send,
     script: (name, numberOfKeys) => scriptBy(send, name, numberOfKeys) as never,
@@ -86,29 +83,25 @@ export async function fromNodeRedis(given: NodeRedis, onError: (error: Error) =>
           return isSubscribed && (subscriber.isReady ?? subscriber.isOpen);
         },
         async subscribe() {
-          await connected(subscriber);
-          await requested(subscriber.subscribe(channel, message));
+          try {
+            await requested(subscriber.connect(), CONNECT_MS);
+            await requested(subscriber.subscribe(channel, message));
+          } catch (error) {
+            if (subscriber.isOpen) subscriber.destroy(); // the next call connects again
+            throw error;
+          }
           isSubscribed = true;
         },
         close: () => subscriber.isOpen && subscriber.destroy(),
       };
     },
     onReady: (callback) => client.on('ready', callback),
-    another: (listener) => fromNodeRedis(given, listener),
+    another: (listener) => whenConnected(openNodeRedis(given, listener)),
     async close() {
       if (client.isOpen) client.destroy();
     },
   };
-}
-
-/** A client tries for as long as it takes. @throws RequestError after `CONNECT_MS` */
-async function connected(client: Duplicate): Promise<void> {
-  try {
-    await requested(client.connect(), CONNECT_MS);
-  } catch (error) {
-    if (client.isOpen) client.destroy();
-    throw error;
-  }
+  return { client: opened, connected };
 }
 
 /** Waits for a reply. @throws RequestError, or the error itself when it is a defect */
