@@ -6,7 +6,7 @@
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { htmlReport, markdownReport } from '../bench/kit/report/index.ts';
-import { pictureFile, verdictsOf } from '../bench/kit/report/matrix.ts';
+import { gridFile, pictureFile, verdictsOf } from '../bench/kit/report/matrix.ts';
 import { quantity } from '../bench/kit/report/numbers.ts';
 import {
   comparisons,
@@ -391,6 +391,7 @@ for (const name of runs) {
   if (name === 'strategies') put(`${folder}/chart.svg`, chartFile(results));
 }
 const matrix = committed('faults')?.matrices?.[0];
+if (matrix) put(`${folder}/faults.svg`, gridFile(matrix));
 for (const [fault, lock] of Object.entries(histories)) {
   const picture = matrix && pictureFile(matrix, lock, fault);
   if (picture) put(`${folder}/${pictureName(fault)}`, picture);

@@ -17,7 +17,7 @@ import type { RedisStrategyContext, Strategy } from '../strategy.ts';
 
 export const description: StrategyDescription = {
   name: 'unsafe',
-  summary: 'Read, check, write with nothing in between: the control: it must oversell.',
+  summary: 'Read, check, write with nothing in between. The control: it must oversell.',
   store: 'redis',
   usesLock: false,
   roundTrips: 4,
