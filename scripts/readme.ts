@@ -240,10 +240,11 @@ function faultSections(): string | null {
 
 /** The strategies that the README names, and when to use each. */
 const CHOICES = {
-  lua: 'Redis is there, and customers come in a rush for one sale or many',
-  'group-commit': 'Postgres alone, and one sale is so hot that its row is the bottleneck',
-  'conditional-update': 'Postgres alone, at a moderate rate, with one statement that everyone can read',
-  'skip-locked': 'each unit is a row of its own: a seat, a license key, a serial number',
+  lua: 'Redis is there: a rush for one sale or many',
+  'group-commit': 'Postgres alone: a rush for one sale or many',
+  'conditional-update':
+    'Postgres alone, up to about a thousand orders a second: one statement that everyone can read',
+  'skip-locked': 'each unit has to be a row, to which your own code adds a serial number or a key',
 } as const;
 
 function choicesTable(results: Results): Table {
@@ -253,7 +254,9 @@ function choicesTable(results: Results): Table {
   return {
     title: '',
     columns: [columns[0]!, ['use it when', 'left'], ...columns.slice(1)],
-    rows: rows.map((row) => [row[0]!, use(row), ...row.slice(1)]),
+    rows: Object.keys(CHOICES).flatMap((name) =>
+      rows.filter(([first]) => first === name).map((row) => [name, use(row), ...row.slice(1)]),
+    ),
   };
 }
 
@@ -261,10 +264,12 @@ function choicesTable(results: Results): Table {
 function raceResult(): string {
   const { lanes, options, commit } = JSON.parse(readFileSync(new URL(`${folder}/race.json`, root), 'utf8'));
   const said = lanes.map(
-    (lane: { strategy: string; verdict: { sold: number } }) =>
-      `\`${lane.strategy}\` sold ${lane.verdict.sold}`,
+    ({ strategy, verdict: { sold } }: { strategy: string; verdict: { sold: number } }) => {
+      const over = sold - options.units;
+      return `\`${strategy}\` sold ${sold}${over > 0 ? `, ${over} too many` : ''}`;
+    },
   );
-  return `\`npm run race\` serves this page: ${number(options.customers)} customers, ${options.units} units, and Redis loses its data after five seconds. ${said.join(', ')} (commit ${shortCommit(commit)}).`;
+  return `The picture is from \`npm run race\`, which takes half a minute: each strategy sells ${options.units} units to the same ${number(options.customers)} customers, and Redis loses its data after five seconds. ${said.join('; ')} (commit ${shortCommit(commit)}).`;
 }
 
 /** Two locks of the package beside the libraries, each on one server, and the control. */
