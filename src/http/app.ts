@@ -168,7 +168,9 @@ function errorHandler({ onError }: HttpContext): ErrorRequestHandler {
     if (client !== null) return sendProblem(res, problemBody(...client));
     const store = storeProblem(error);
     if (store !== null) {
-      res.setHeader('Retry-After', String(limits.retryAfterS));
+      const { slug } = store;
+      const afterS = slug === 'unknown-outcome' ? limits.unknownRetryAfterS : limits.retryAfterS;
+      res.setHeader('Retry-After', String(afterS));
       return sendProblem(res, problemBody(store.slug, store.detail, { reason: store.reason }));
     }
     onError(error, { method: req.method, path: req.path });

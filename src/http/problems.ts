@@ -238,7 +238,7 @@ export class ProblemError<S extends ProblemSlug = ProblemSlug> extends Error {
 
 /** The problem of a write that happened, and whose result could not be read. */
 export function outcomeUnread(res: Response): ProblemError {
-  res.setHeader('Retry-After', String(limits.retryAfterS));
+  res.setHeader('Retry-After', String(limits.unknownRetryAfterS));
   const detail = 'A store did not answer; read the state before you repeat the request.';
   return new ProblemError('unknown-outcome', detail, { reason: 'outcome-unread' });
 }

@@ -32,7 +32,10 @@ export const MAX_NAME_BYTES = 512;
 /** Longest lease and wait, milliseconds: a timer takes no more. */
 export const MAX_MS = 2 ** 31 - 1;
 
-/** How a lease ended. After `unknown` the server did not say: the lock is freed in the background, or expires with its TTL. */
+/**
+ * How a lease ended. `released`: the server still had it. `lost`: it had ended before, and its signal has fired. `unknown`: the server did
+ * not answer; the lock is freed in the background, or expires with its TTL.
+ */
 export type ReleaseResult = 'released' | 'lost' | 'unknown';
 
 /** Values outside their bounds make `acquire` return `invalid`. */
@@ -137,7 +140,7 @@ export class LockSetupError extends Error {
 
 /**
  * Runs `work` under a lease and releases it afterwards. An error of `work` is rethrown unchanged.
- * @returns in `ended` whether the lease was held to the end: only then no other holder can have entered before `work` was done
+ * @returns in `ended` whether the server still had the lease at the end
  */
 export async function using<T>(
   lock: Lock,

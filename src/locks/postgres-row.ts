@@ -83,7 +83,11 @@ export async function create({
       if (fencingToken !== null) {
         const backend = {
           renew: () => renew(resource, token, ttlMs),
-          release: () => release(resource, token),
+          release: () =>
+            release(resource, token).catch((error) => {
+              compensations.add(() => release(resource, token).then(() => true), ttlMs);
+              throw error;
+            }),
         };
         const lease = new RenewingLease(backend, { resource, token, fencingToken, ttlMs, requestedAtMs });
         return await acceptLease(lease, waiter, 'postgres-slow');

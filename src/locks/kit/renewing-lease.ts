@@ -106,7 +106,11 @@ export class RenewingLease implements Lease {
       return 'lost';
     }
     this.#end();
-    return resultOf(() => this.#backend.release()).finally(() => this.onEnd());
+    const result = await resultOf(() => this.#backend.release());
+    if (result === 'lost')
+      this.#lost.abort(new LeaseLostError(`${this.resource}: it had ended before its release`));
+    this.onEnd();
+    return result;
   }
 
   #confirm(requestedAtMs: number): void {
