@@ -166,7 +166,8 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
 async function warnOfSettings({ postgres }: Core, { events }: Config, log: Logger): Promise<void> {
   const statements = await missingSettings(postgres.pool, events).catch(() => []); // it stopped since the migration
   if (statements.length === 0) return;
-  const message = 'A pooler drops settings of the connections to Postgres: run the statements as its user';
+  const message =
+    'A pooler drops settings of the connections to Postgres: run the statements as this role, or as a superuser where it may not';
   log.warn({ statements }, message);
 }
 

@@ -30,12 +30,12 @@ export async function missingSettings(
   events: readonly string[] = [],
 ): Promise<string[]> {
   const wanted: Readonly<Record<string, unknown>> = { ...TIMEOUTS, ...sessionSettings(events) };
-  const { rows } = await connection.query<{ name: string; setting: string | null }>(
-    `SELECT name, coalesce(s.setting, current_setting(name, true)) AS setting
+  const { rows } = await connection.query<{ name: string; setting: string | null; role: string }>(
+    `SELECT name, coalesce(s.setting, current_setting(name, true)) AS setting, quote_ident(current_user) AS role
      FROM unnest($1::text[]) AS wanted (name) LEFT JOIN pg_settings AS s USING (name)`,
     [Object.keys(wanted)],
   );
   return rows
     .filter(({ name, setting }) => setting !== String(wanted[name]))
-    .map(({ name }) => `ALTER ROLE CURRENT_USER SET ${name} = '${wanted[name]}'`);
+    .map(({ name, role }) => `ALTER ROLE ${role} SET ${name} = '${wanted[name]}'`);
 }
