@@ -7,7 +7,7 @@ import { redisLocksBehind } from '../support/lock-groups.ts';
 import { lockContract } from './lock-suite.ts';
 
 const CLIENTS = { ioredis, 'node-redis': nodeRedis };
-const ALL = { core: true, rest: true, timed: true };
+const ALL = { core: true, rest: true, timed: true, isOfCaller: true };
 
 describe.each(['sentinels', 'cluster'] as const)('behind %s', (kind) => {
   describe.each(Object.entries(CLIENTS))('with a client of %s', (_, clientOf) => {

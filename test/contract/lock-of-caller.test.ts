@@ -23,7 +23,7 @@ import { openTestStores } from '../support/stores.ts';
 import { contractParts, describeInFull } from '../support/tier.ts';
 import { lockContract } from './lock-suite.ts';
 
-const parts = contractParts('lock-of-caller');
+const parts = { ...contractParts('lock-of-caller'), isOfCaller: true };
 const LIBRARIES: readonly (readonly [string, (url: string) => CallersRedis])[] = [
   ['ioredis', ioredis],
   ['node-redis', nodeRedis],

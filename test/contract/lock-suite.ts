@@ -14,11 +14,13 @@ import { type Harness, hold, kindOf, once, timed } from './lock-steps.ts';
 
 export type { LockFixture, LockProcess };
 
-/** @param parts of the contract to run; by default the tier's */
+/** @param parts of the contract to run; by default the tier's. Processes use the service's clients, and not a caller's. */
 export function lockContract(
   description: LockDescription,
   open: () => Promise<LockFixture>,
-  parts = contractParts(`lock-${description.name}`),
+  parts: ReturnType<typeof contractParts> & { readonly isOfCaller?: boolean } = contractParts(
+    `lock-${description.name}`,
+  ),
 ): void {
   let fixture: LockFixture;
   let processes: LockProcess[] = [];
@@ -54,7 +56,7 @@ export function lockContract(
     if (parts.rest) {
       queueing(harness, description);
       divergences(harness, description);
-      realProcesses(harness, description);
+      if (!parts.isOfCaller) realProcesses(harness, description);
     }
   });
 }
