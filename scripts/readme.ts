@@ -20,7 +20,6 @@ import {
 import { markdownTable } from '../bench/kit/report/text.ts';
 import { noiseText, originText } from '../bench/kit/report/words.ts';
 import type { Results } from '../bench/kit/results.ts';
-import { shortCommit } from '../lab/kit/machine.ts';
 import { number } from '../lab/kit/text.ts';
 import { unknownOption } from '../src/config/suggest.ts';
 import { type Problem, problems, repeats } from '../src/http/problems.ts';
@@ -28,6 +27,7 @@ import { LOCK_CAPABILITIES } from '../src/locks/lock.ts';
 import { locks } from '../src/locks/registry.ts';
 import { strategies } from '../src/strategies/registry.ts';
 import { chartFile } from './chart-file.ts';
+import { choicesTable, raceResult } from './front-page.ts';
 import { machinesTable } from './machines-table.ts';
 
 const root = new URL('../', import.meta.url);
@@ -238,40 +238,6 @@ function faultSections(): string | null {
   return sections.join('\n\n');
 }
 
-/** The strategies that the README names, and when to use each. */
-const CHOICES = {
-  lua: 'Redis is there: a rush for one sale or many',
-  'group-commit': 'Postgres alone: a rush for one sale or many',
-  'conditional-update':
-    'Postgres alone, up to about a thousand orders a second: one statement that everyone can read',
-  'skip-locked': 'each unit has to be a row, to which your own code adds a serial number or a key',
-} as const;
-
-function choicesTable(results: Results): Table {
-  const summary = results.summary.filter(({ cell }) => cell in CHOICES);
-  const { columns, rows } = shortTable({ ...results, summary }, ['p99Ms']);
-  const use = ([name]: readonly string[]) => CHOICES[name as keyof typeof CHOICES];
-  return {
-    title: '',
-    columns: [columns[0]!, ['use it when', 'left'], ...columns.slice(1)],
-    rows: Object.keys(CHOICES).flatMap((name) =>
-      rows.filter(([first]) => first === name).map((row) => [name, use(row), ...row.slice(1)]),
-    ),
-  };
-}
-
-/** What each lane of the committed race sold. */
-function raceResult(): string {
-  const { lanes, options, commit } = JSON.parse(readFileSync(new URL(`${folder}/race.json`, root), 'utf8'));
-  const said = lanes.map(
-    ({ strategy, verdict: { sold } }: { strategy: string; verdict: { sold: number } }) => {
-      const over = sold - options.units;
-      return `\`${strategy}\` sold ${sold}${over > 0 ? `, ${over} too many` : ''}`;
-    },
-  );
-  return `The picture is from \`npm run race\`, which takes half a minute: each strategy sells ${options.units} units to the same ${number(options.customers)} customers, and Redis loses its data after five seconds. ${said.join('; ')} (commit ${shortCommit(commit)}).`;
-}
-
 /** Two locks of the package beside the libraries, each on one server, and the control. */
 const LIBRARIES = ['redis', 'redis-wait', 'redlock-5', 'redis-semaphore', 'redlock-universal', 'none'];
 
@@ -315,7 +281,7 @@ const goals = (results: Results): Table[] => [goalsTable(results)];
 /** The generated parts of each page, by the name of their marks; null: nothing is committed to make them from. */
 const pages: Readonly<Record<string, Readonly<Record<string, () => string | null>>>> = {
   'README.md': {
-    race: raceResult,
+    race: () => raceResult(JSON.parse(readFileSync(new URL(`${folder}/race.json`, root), 'utf8'))),
     pick: () => measured('strategies', (one) => [choicesTable(one)], { up: '' }),
   },
   'docs/explanation/consistency.md': {

@@ -1,0 +1,43 @@
+/** The measured parts of the README's first screen. */
+import { shortTable, type Table } from '../bench/kit/report/table.ts';
+import type { Results } from '../bench/kit/results.ts';
+import { shortCommit } from '../lab/kit/machine.ts';
+import { number } from '../lab/kit/text.ts';
+
+/** The part of a race's result that is shown. */
+interface Race {
+  readonly commit: string;
+  readonly options: { readonly customers: number; readonly units: number };
+  readonly lanes: readonly { readonly strategy: string; readonly verdict: { readonly sold: number } }[];
+}
+
+/** The strategies that the README names, and when to use each. */
+const CHOICES = {
+  lua: 'Redis is there: a rush for one sale or many',
+  'group-commit': 'Postgres alone: a rush for one sale or many',
+  'conditional-update':
+    'Postgres alone, up to about a thousand orders a second: one statement that everyone can read',
+  'skip-locked': 'each unit has to be a row, to which your own code adds a serial number or a key',
+} as const;
+
+export function choicesTable(results: Results): Table {
+  const summary = results.summary.filter(({ cell }) => cell in CHOICES);
+  const { columns, rows } = shortTable({ ...results, summary }, ['p99Ms']);
+  const use = ([name]: readonly string[]) => CHOICES[name as keyof typeof CHOICES];
+  return {
+    title: '',
+    columns: [columns[0]!, ['use it when', 'left'], ...columns.slice(1)],
+    rows: Object.keys(CHOICES).flatMap((name) =>
+      rows.filter(([first]) => first === name).map((row) => [name, use(row), ...row.slice(1)]),
+    ),
+  };
+}
+
+/** What each lane of the committed race sold. */
+export function raceResult({ lanes, options, commit }: Race): string {
+  const said = lanes.map(({ strategy, verdict: { sold } }) => {
+    const over = sold - options.units;
+    return `\`${strategy}\` sold ${sold}${over > 0 ? `, ${over} too many` : ''}`;
+  });
+  return `The picture is from \`npm run race\`, which takes half a minute: each strategy sells ${options.units} units to the same ${number(options.customers)} customers, and Redis loses its data after five seconds. ${said.join('; ')} (commit ${shortCommit(commit)}).`;
+}
