@@ -50,7 +50,7 @@ function manifest() {
     name: '@stampede/locks',
     version,
     description:
-      'Distributed locks on Redis, Postgres and ZooKeeper: renewed, fenced, notified, their loss signalled before another holder can enter',
+      'Distributed locks on Redis, Postgres and ZooKeeper: renewed, fenced, notified, with a signal before a lease can expire',
     keywords: [
       'distributed lock',
       'mutex',

@@ -19,7 +19,7 @@ export interface Problem {
   readonly title: string;
   /** When it is the answer, and what has happened then; in Markdown. */
   readonly meaning: string;
-  /** Whether a repeat can have another answer; absent: it cannot. */
+  /** When to repeat the request; absent: not until something else has changed. */
   readonly repeat?: keyof typeof repeats;
   /** Members of its body beside those of RFC 9457. */
   readonly members?: z.ZodRawShape;

@@ -1,9 +1,17 @@
 /** What the package adds to the locks, on real servers: reentrancy by context, hooks, fences. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
+import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ADMITS_LUA, admits, FENCES_SQL } from '../../src/locks/fencing.ts';
-import { type LockHooks, redisLock, redlock, reentrant, using } from '../../src/locks/index.ts';
+import {
+  type LockHooks,
+  postgresRowLock,
+  redisLock,
+  redlock,
+  reentrant,
+  using,
+} from '../../src/locks/index.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import * as redlockOf from '../../src/locks/redlock.ts';
 import { ioredis, nodeRedis } from '../support/caller-clients.ts';
@@ -155,6 +163,22 @@ describe('hooks', () => {
     ]);
     await observed.close();
   });
+});
+
+it("a release does not wait for a connection of the caller's pool, and is made once there is one", async () => {
+  const pool = new pg.Pool({ connectionString: stores.ownerUrl, max: 1 });
+  const row = await postgresRowLock({ pool });
+  const lease = await held(row, 'pooled', { ttlMs: 600_000 });
+  const busy = await pool.connect();
+  expect(await lease.release()).toBe('unknown');
+  busy.release();
+  const next = await eventually(
+    () => row.acquire('pooled', ONCE),
+    ({ kind }) => kind === 'held',
+  );
+  if (next.kind === 'held') expect(await next.lease.release()).toBe('released');
+  await row.close();
+  await pool.end();
 });
 
 describe('a fence', () => {
