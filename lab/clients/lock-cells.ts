@@ -49,7 +49,7 @@ function versionOf(dependency: string): string {
 const patient = 'but no waiter gives up';
 const redlock = `${versionOf('redlock')} with its defaults (retries after 100 to 300 ms), ${patient}`;
 const semaphore = `${versionOf('redis-semaphore')} with its defaults (retries after 10 ms), ${patient}`;
-const universal = `${versionOf('redlock-universal')} with its defaults (three retries, after 100 and 200 ms), ${patient}`;
+const universal = `${versionOf('redlock-universal')} with its defaults (three retries, each after 100 ms, or 200 ms with several servers), ${patient}`;
 
 /** Not a lock: it shows that the bench sees two holders when there are two. */
 export const CONTROL = 'none';

@@ -51,10 +51,13 @@ export async function acquireAll(
     }
     leases.set(resource, result.lease);
   }
-  if (performance.now() < lease.deadlineMs && !lease.signal.aborted) return { kind: 'held', lease };
+  // Reads each lease: the common signal costs a listener for each, and most callers never read it.
+  if (!inOrder.some((resource) => isOver(leases.get(resource)!))) return { kind: 'held', lease };
   await lease.release();
   return { kind: 'unavailable', reason: 'lease-lost' };
 }
+
+const isOver = ({ deadlineMs, signal }: Lease) => signal.aborted || performance.now() >= deadlineMs;
 
 /** `using` for several resources. */
 export async function usingAll<T>(

@@ -14,7 +14,7 @@ export function divergences(harness: Harness, description: LockDescription): voi
   lostReplies(harness, description);
   longWork(harness, description);
   silence(harness, description);
-  silentRelease(harness);
+  silentRelease(harness, description);
 }
 
 function deadHolder({ process, resource }: Harness, { capabilities }: LockDescription): void {
@@ -121,12 +121,16 @@ function longWork({ process, resource }: Harness, { capabilities }: LockDescript
   );
 }
 
-function silentRelease({ process, resource }: Harness): void {
+function silentRelease({ process, resource }: Harness, { capabilities }: LockDescription): void {
   it('ends the release, and says that its outcome is unknown, while its server is silent', async () => {
-    const a = await process();
-    const lease = await hold(a, resource(), { ttlMs: 600_000 });
+    const [a, b] = [await process(), await process()];
+    const r = resource();
+    const lease = await hold(a, r, { ttlMs: 600_000 });
     a.link.set('black-hole');
     expect(await lease.release()).toBe('unknown');
+    if (!capabilities.includes('loss-signalled-before-expiry')) return;
+    a.link.set('pass');
+    expect(await kindOf(b, r, { waitMs: 120_000 })).toBe('held'); // long before the TTL
   });
 }
 

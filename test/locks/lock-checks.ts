@@ -97,6 +97,7 @@ export function commonChecks(open: () => Promise<Group>): void {
     await Promise.all(servers.map((server) => server.del('stampede:{late}:lock')));
     const next = await held(b.lock, 'late');
     expect(await late.release()).toBe('lost');
+    expect(late.signal.reason).toBeInstanceOf(LeaseLostError);
     expect((await a.lock.acquire('late', { ttlMs: 1_000, waitMs: 0 })).kind).toBe('contended');
     expect(await next.release()).toBe('released');
   });

@@ -260,7 +260,7 @@ Every server and process is started by the bench and ends with it; locks whose s
     notes: [
       `A holds the lock when the fault strikes; B and C wait. The lease lasts ${TTL_MS / 1_000} s where its column does not say otherwise. A holder writes every 10 ms, stops when its lock signals that the lease is lost, and releases; B and C work 0.7 s.`,
       'A write is late if a client that was granted the lock later has written before it. The counter with a fence refuses a write whose token is smaller than one that it has seen; a lock without tokens cannot be fenced.',
-      'A strategy runs in one service on stores of its own. 60 customers a second come for 8 s, each once; the fault lasts 2 s; then 500 customers request the last units, and the audit compares answers and stores.',
+      'A strategy runs in one service on separate stores. 60 customers a second come for 8 s, each once; the fault lasts 2 s; then 500 customers request the last units, and the audit compares answers and stores.',
       '`lua-confirm-accepted` runs with CONFIRM=accepted; `lua-redis-wait-1` also with REDIS_WAIT=1, on a Redis with a replica; `lua-redis-cluster` on a cluster of three masters, each with a replica.',
       'A cell shows the worst of its trials; seeds move the moment of the fault.',
     ],
