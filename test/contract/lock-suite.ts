@@ -106,7 +106,7 @@ function exclusion({ process, resource }: Harness, { capabilities }: LockDescrip
     const r = resource();
     const tokens: (number | null)[] = [];
     for (const holder of [a, b, a, a, b]) {
-      const lease = await hold(holder, r, { waitMs: 2_000 });
+      const lease = await hold(holder, r, { waitMs: 4_000 });
       tokens.push(lease.fencingToken);
       await lease.release();
     }
@@ -129,7 +129,7 @@ function exclusion({ process, resource }: Harness, { capabilities }: LockDescrip
       expect(await kindOf(b, r)).toBe('contended');
     }
     await first.release();
-    await (await hold(b, r, { waitMs: 2_000 })).release();
+    await (await hold(b, r, { waitMs: 4_000 })).release();
   });
 }
 
@@ -171,9 +171,9 @@ function waiting({ process, resource }: Harness, { capabilities }: LockDescripti
     }
     expect(await lease.release()).toBe('released');
     // Its last attempt may have been on its way when the signal fired.
-    const next = await hold(c, r, { waitMs: 2_000 });
+    const next = await hold(c, r, { waitMs: 4_000 });
     expect(await next.release()).toBe('released');
-    await (await hold(a, r, { waitMs: 2_000 })).release();
+    await (await hold(a, r, { waitMs: 4_000 })).release();
   });
 
   const waitsByNotification = capabilities.includes('waits-by-notification');

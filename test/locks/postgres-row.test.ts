@@ -80,7 +80,7 @@ describe('the lock in a row', () => {
     await new Promise((resolve) => setImmediate(resolve)); // the statement is in flight
     stop.abort();
     expect((await asking).kind).toBe('aborted');
-    await (await held(a, 'stopped', { waitMs: 1_000 })).release();
+    await (await held(a, 'stopped', { waitMs: 10_000 })).release();
   });
 
   it('keeps a lease when its connections are terminated', async () => {

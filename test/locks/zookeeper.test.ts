@@ -55,7 +55,7 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
     expect((await b.lock.acquire('a/b ü', { ttlMs: 1, waitMs: 200 })).kind).toBe('contended');
     const signal = AbortSignal.timeout(200);
     expect((await b.lock.acquire('a/b ü', { ttlMs: 1, waitMs: 9_000, signal })).kind).toBe('aborted');
-    await eventually(ephemerals, (count) => count === 1, 1_000);
+    await eventually(ephemerals, (count) => count === 1);
     expect(await lease.release()).toBe('released');
     await Promise.all(opened.splice(0).map((close) => close()));
     expect((await nodes()) - before).toBeLessThanOrEqual(2); // /stampede/locks
