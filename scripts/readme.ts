@@ -26,6 +26,7 @@ import { type Problem, problems, repeats } from '../src/http/problems.ts';
 import { LOCK_CAPABILITIES } from '../src/locks/lock.ts';
 import { locks } from '../src/locks/registry.ts';
 import { strategies } from '../src/strategies/registry.ts';
+import { routeTable } from './api-table.ts';
 import { chartFile } from './chart-file.ts';
 import { choicesTable, raceResult } from './front-page.ts';
 import { machinesTable } from './machines-table.ts';
@@ -303,7 +304,7 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
   'docs/explanation/scaling.md': { machines },
   'docs/how-to/operate.md': { failovers },
   'docs/how-to/use-the-locks.md': { libraries: () => measured('faults', (one) => [librariesTable(one)]) },
-  'docs/reference/api.md': { problems: problemTable },
+  'docs/reference/api.md': { routes: routeTable, problems: problemTable },
   'docs/reference/strategies.md': { strategies: strategyTable },
   'docs/reference/locks.md': { capabilities: capabilityTable, flaws: flawTable },
   'docs/reference/measurements.md': {

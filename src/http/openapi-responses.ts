@@ -94,7 +94,7 @@ function problemResponse(status: number, members: readonly ProblemSlug[]): ZodOp
 }
 
 /** Any route may answer with these. */
-const ANY: ProblemSlug[] = ['invalid-request', 'too-many-requests', 'internal-error'];
+export const ANY: ProblemSlug[] = ['invalid-request', 'too-many-requests', 'internal-error'];
 const shared = new Map(
   ANY.map((slug) => [slug, { ...problemResponse(problems[slug].status, [slug]), id: nameOf(slug) }]),
 );

@@ -26,6 +26,8 @@ export const salePaths: ZodOpenApiPathsObject = {
     get: {
       operationId: 'listSales',
       summary: 'Sales, newest first',
+      description:
+        '`search` finds sales whose name has the text, in any case that the locale of the database knows.',
       tags: ['Sales'],
       security: anyone,
       requestParams: { query: s.pageQuerySchema },
@@ -37,6 +39,7 @@ export const salePaths: ZodOpenApiPathsObject = {
     post: {
       operationId: 'createSale',
       summary: 'Create a sale',
+      description: '`priceCents` is in the smallest unit of CURRENCY.',
       tags: ['Sales'],
       security: admin,
       requestParams: { header: keyHeader },
@@ -109,7 +112,7 @@ export const salePaths: ZodOpenApiPathsObject = {
       operationId: 'joinWaitlist',
       summary: 'Wait for units of a sold-out sale',
       description:
-        'Only with EVENTS that include sale.units-returned. When units become free, the event names as many waiting customers, the first ones first. No unit is reserved for them. A customer who was named may join again.',
+        'Only with EVENTS that include sale.units-returned. When units become free, the event names as many waiting customers, the first ones first. No unit is reserved for them. A customer who was named may join again. With AUTH=jwt, the token names the customer.',
       tags: ['Sales'],
       security: customer,
       requestParams: { path: salePath },
@@ -126,7 +129,7 @@ export const salePaths: ZodOpenApiPathsObject = {
       operationId: 'refundSale',
       summary: 'Cancel all unpaid orders of a sale, and refund the paid ones',
       description:
-        'It works in the background, through restarts, and covers the orders that exist now: pause the sale first. While it runs, a repeat gets its progress.',
+        'It works in the background, through restarts, and covers the orders that exist now: pause the sale first. With `"returnUnits": false` the units leave the stock. While it runs, a repeat gets its progress.',
       tags: ['Sales'],
       security: admin,
       requestParams: { path: salePath, header: keyHeader },
@@ -152,6 +155,7 @@ export const salePaths: ZodOpenApiPathsObject = {
     post: {
       operationId: 'restockSale',
       summary: 'Add units, or remove unsold ones',
+      description: 'Negative units reduce the stock.',
       tags: ['Sales'],
       security: admin,
       requestParams: { path: salePath, header: keyHeader },

@@ -91,7 +91,7 @@ const orderPaths: ZodOpenApiPathsObject = {
       operationId: 'getOrdersOfSale',
       summary:
         'The order of a user in a sale; for administrators, without `userId`, all orders, newest first',
-      description: UNCOMMITTED,
+      description: `The active order of the user, or else the last closed one. \`search\` finds orders whose customer has the text, or whose id begins with it. ${UNCOMMITTED}`,
       tags: ['Orders'],
       security: customer,
       requestParams: { path: salePath, query: s.userQuerySchema.extend(s.orderListQuerySchema.shape) },
@@ -156,7 +156,7 @@ const orderPaths: ZodOpenApiPathsObject = {
       operationId: 'refundOrder',
       summary: 'Cancel a pending order, or refund a paid one',
       description:
-        'A paid order ends as `refund-due`, and a task `refund` pays back what was paid. Its points are reversed.',
+        'A paid order ends as `refund-due`, and a task `refund` pays back what was paid. Its points are reversed. With `"returnUnits": false` the units leave the stock.',
       tags: ['Orders'],
       security: admin,
       requestParams: { path: z.object({ orderId: s.orderIdSchema }), header: keyHeader },
