@@ -30,6 +30,7 @@ import { routeTable } from './api-table.ts';
 import { chartFile } from './chart-file.ts';
 import { choicesTable, raceResult } from './front-page.ts';
 import { machinesTable } from './machines-table.ts';
+import { worksheet } from './worksheet.ts';
 
 const root = new URL('../', import.meta.url);
 const folder = 'bench/results/canonical';
@@ -117,6 +118,7 @@ function measured(
     : `and as a page by \`npm run bench -- --report ${folder}/${name}.json\``;
   const reports = `The whole report: [${name}.md](${up}${folder}/${name}.md), ${page}.`;
   const shown = tables(results).filter(({ rows }) => rows.length > 0);
+  if (shown.length === 0) return null;
   const text = (table: Table) => `${titles ? `**${table.title}**\n\n` : ''}${markdownTable(table)}`;
   return [...shown.map(text), `${origin}${noise} ${reports}`].join('\n\n');
 }
@@ -302,6 +304,7 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
   },
   'docs/explanation/locks.md': { scripts: () => measured('locks', (one) => [scriptsTable(one)]) },
   'docs/explanation/scaling.md': { machines },
+  'docs/how-to/deploy.md': { worksheet: () => measured('memory', worksheet) },
   'docs/how-to/operate.md': { failovers },
   'docs/how-to/use-the-locks.md': { libraries: () => measured('faults', (one) => [librariesTable(one)]) },
   'docs/reference/api.md': { routes: routeTable, problems: problemTable },

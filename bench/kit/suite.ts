@@ -62,7 +62,7 @@ export type Bare<Result extends TrialBase> = Omit<
 /** `null`: there is nothing to judge. `unknown`: a check could not be made. */
 export type Verdict = 'pass' | 'fail' | 'fail (expected)' | 'unknown' | null;
 
-export type Unit = '/s' | 'ms' | 's' | 'µs' | 'MiB' | '%' | '×' | '';
+export type Unit = '/s' | 'ms' | 's' | 'µs' | 'MiB' | 'B' | '%' | '×' | '';
 
 /** A metric as results.json keeps it: its key is stable, its title that of a column ("accepted/s", "p99 ms"). */
 export interface MetricInfo {

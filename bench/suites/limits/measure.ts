@@ -21,6 +21,7 @@ import type { Listening } from './bare-server.ts';
 import type { LimitCell } from './cells.ts';
 import type { Place } from './place.ts';
 import { profileFlags, type Share, sharesIn } from './profile.ts';
+import { readStored, type Stored, storedSince } from './storage.ts';
 import { openStreams } from './streams.ts';
 import { ticketEnv, ticketFor, writeTickets } from './tickets.ts';
 import { readTrace, type Step, type TraceRow, traceFlags } from './trace.ts';
@@ -44,6 +45,8 @@ export interface LimitResult extends TrialBase {
   readonly utilization: number | null;
   /** Resident memory of the server during the step. */
   readonly memory: readonly (readonly [s: number, mebibytes: number])[];
+  /** Bytes in the stores for each order of the whole trial; null: there were no orders. */
+  readonly stored: Stored | null;
   /** Null: there is nothing to audit. */
   readonly passed: boolean | null;
   /** Shares of the service's time by owner; empty: no profile was taken. */
@@ -75,7 +78,7 @@ const mebibyte = 1_048_576;
 type Results = Bare<LimitResult>[];
 const nothing = {
   ...{ others: 0, answers: 0, latencyMs: null, serviceCpuUs: null, passed: null },
-  ...{ redisCpuUs: null, postgresCpuUs: null, utilization: null },
+  ...{ redisCpuUs: null, postgresCpuUs: null, utilization: null, stored: null },
   ...{ memory: [], shares: [], trace: [], invalid: [], findings: [] },
 };
 
@@ -147,12 +150,15 @@ async function measureService(cell: LimitCell, name: string, measuring: Measurin
   const samples = cell.answer === 'sold-out' ? sample(services[0]!.url, cell, ended.signal) : [];
   const servers = services.map((service) => ({ ...service, pid: service.pid! }));
   using _watching = cell.streams && (await openStreams(services[0]!.url, cell.streams));
+  const before = await readStored(own.databaseUrl, redisUrls);
   const { result, steps, promised } = await attack(servers, redisUrls, cell, measuring).finally(() =>
     ended.abort(),
   );
   const strange = [...(await samples)].filter((answer) => answer !== '409 sold-out');
   onStep('settling and audit');
   await settleAll(own);
+  const after = await readStored(own.databaseUrl, redisUrls);
+  const stored = promised > 0 ? storedSince(before, after, promised) : null;
   const stopped = await Promise.all(services.map((service) => service.stop()));
   const inRedis = strategies.get(strategy)?.description.store === 'redis';
   const findings = [
@@ -164,7 +170,7 @@ async function measureService(cell: LimitCell, name: string, measuring: Measurin
   const traced = trace ? await readTrace(traceTo, steps) : [];
   const passed = findings.length === 0;
   return result.map((one, n) => ({
-    ...{ ...one, shares, passed, findings: n === 0 ? findings : [] },
+    ...{ ...one, stored, shares, passed, findings: n === 0 ? findings : [] },
     trace: traced.filter(({ connections }) => connections === one.point.connections),
   }));
 }

@@ -35,6 +35,11 @@ const rows: readonly MetricRow<LimitResult>[] = [
   ['others', 'other answers', '', '-', (r) => r.others],
   ['lastMiB', 'memory', 'MiB', '-', ({ memory }) => memory.at(-1)?.[1]],
 ];
+const storedRows: readonly MetricRow<LimitResult>[] = [
+  ['databaseBytes', 'database', 'B', '', ({ stored }) => stored?.database],
+  ['walBytes', 'write-ahead log', 'B', '', ({ stored }) => stored?.wal],
+  ['redisBytes', 'Redis', 'B', '', ({ stored }) => stored?.redis],
+];
 const memoryRows: readonly MetricRow<LimitResult>[] = [
   ['growth', 'growth', '%', '-', growthOf],
   ['firstMiB', 'after a fifth', 'MiB', '-', ({ memory }) => memory[fifthOf(memory)]?.[1]],
@@ -60,6 +65,9 @@ const help = {
   growth:
     'Resident memory at the end ÷ that after a fifth of the time, less one; garbage collection makes up to 15 % of noise.',
   lastMiB: 'Resident memory of the server at the end.',
+  databaseBytes: 'Growth of the database for an order: tables and indexes, with its points.',
+  walBytes: 'What Postgres wrote to its write-ahead log for an order.',
+  redisBytes: 'Growth of the memory of Redis for an order.',
   others: 'Answers of another kind, and requests without an answer.',
 };
 
@@ -78,9 +86,10 @@ const curve: Curve<LimitResult> = {
 
 const layoutOf = ({ report: title, lead, charts, goals }: Kind): ReportLayout => ({
   ...{ title, lead, leadText: 'answers a second', noun: 'cell', passed: 'agree in all stores', notes },
-  columns: (lead === 'growth' ? [...memoryRows, ...rows.slice(-1), ...rows.slice(0, 1)] : rows).map(
-    ([key]) => key,
-  ),
+  columns: (lead === 'growth'
+    ? [...memoryRows, ...rows.slice(-1), ...rows.slice(0, 1), ...storedRows]
+    : rows
+  ).map(([key]) => key),
   sections: [...(goals.length > 0 ? [goalSection] : []), { title: 'Figures', text: '', charts }],
 });
 
@@ -147,7 +156,7 @@ function suiteOf(name: keyof typeof kinds): Suite<LimitOptions, LimitCell, Limit
         [Symbol.asyncDispose]: async () => {},
       };
     },
-    metrics: metricsOf([...rows, ...memoryRows], help),
+    metrics: metricsOf([...rows, ...memoryRows, ...storedRows], help),
     curves: name === 'memory' ? [curve] : [],
     ...{ checks: [], goals: kind.goals, report: layoutOf(kind) },
     verdict: ({ passed }: LimitResult) => (passed === null ? null : passed ? 'pass' : 'fail'),
