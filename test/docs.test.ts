@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { limits } from '../src/config/limits.ts';
+import { openApiDocument } from '../src/http/openapi.ts';
 import { type Problem, problems } from '../src/http/problems.ts';
 import { SERVICE_ROLE } from '../src/local/postgres-roles.ts';
 import { attemptTally } from '../src/metrics/attempt-tally.ts';
@@ -226,6 +227,14 @@ describe('the configuration reference', () => {
       expect(actual, name).toBe(Number(value));
     }
   });
+});
+
+it('one version: of the package, the changes, the README, the API and the sample of the locks', () => {
+  const { version } = JSON.parse(text('package.json')) as { readonly version: string };
+  expect(text('CHANGELOG.md')).toContain(`\n## ${version} – `);
+  expect(text('README.md')).toContain(`Version ${version},`);
+  expect(text('docs/how-to/use-the-locks.md')).toContain(`stampede-locks-${version}.tgz`);
+  expect(openApiDocument().info.version).toBe(version);
 });
 
 it('says of each member of a problem what it means', () => {
