@@ -33,11 +33,12 @@ function gridCell({ tone, word, figure, text, picture }: MatrixCell, target: str
 }
 
 const width = 720;
-const lane = { height: 26, bar: 14 };
+/** Texts are readable on a phone, where the picture is two thirds as wide. */
+const lane = { width: 560, height: 28, bar: 16, legend: 28 };
 
 const inPage =
   '.band{fill:var(--fairband)}.held{fill:var(--bar)}.two{fill:var(--bad)}.mark{stroke:var(--ink);stroke-width:1.5}';
-const style = `svg{${palette.light}font:12px system-ui,sans-serif;background:var(--paper)}text{fill:var(--soft)}${inPage}@media(prefers-color-scheme:dark){svg{${palette.dark}}}`;
+const style = `svg{${palette.light}font:15px system-ui,sans-serif;background:var(--paper)}text{fill:var(--soft)}${inPage}@media(prefers-color-scheme:dark){svg{${palette.dark}}}`;
 
 /** A history as an SVG file, for pages that only show pictures; null: there is none. */
 export function pictureFile({ columns, rows }: Matrix, name: string, column: string): string | null {
@@ -91,12 +92,12 @@ const suffix = ({ figure }: MatrixCell): string => (figure === '' ? '' : ` (${fi
 
 /** One line for each client: when it held, when a loss was signalled. Overlaps are red if `exclusive`. */
 function lanesPicture({ endMs, band, exclusive, lanes }: Lanes, head = nothing): Markup {
-  const left = 16 + 7 * Math.max(...lanes.map(({ name }) => name.length));
-  const x = (ms: number): number => Math.round((left + (ms / endMs) * (width - left - 8)) * 10) / 10;
-  const bottom = lanes.length * lane.height + 6;
+  const left = 16 + 9 * Math.max(...lanes.map(({ name }) => name.length));
+  const x = (ms: number): number => Math.round((left + (ms / endMs) * (lane.width - left - 16)) * 10) / 10;
+  const bottom = lane.legend + lanes.length * lane.height + 6;
   const all = lanes.map(({ spans }) => spans);
   const rows = lanes.map(({ name, spans, marks }, n) => {
-    const y = n * lane.height + 6;
+    const y = lane.legend + n * lane.height + 6;
     const bar = (from: number, to: number, kind: string): Markup =>
       html`<rect class="${kind}" x="${x(from)}" y="${y}" width="${Math.max(1.5, Math.round((x(to) - x(from)) * 10) / 10)}" height="${lane.bar}"/>`;
     const others = exclusive ? all.filter((other) => other !== spans).flat() : [];
@@ -107,14 +108,28 @@ function lanesPicture({ endMs, band, exclusive, lanes }: Lanes, head = nothing):
     );
     const lines = marks.map(
       ([at, what]) =>
-        html`<path class="mark" d="M${x(at)} ${y - 3}v${lane.bar + 6}"><title>${what}</title></path><text x="${x(at) + 3}" y="${y + lane.bar - 3}">${what}</text>`,
+        html`<path class="mark" d="M${x(at)} ${y - 3}v${lane.bar + 6}"><title>${what}</title></path>`,
     );
-    return html`<text x="2" y="${y + lane.bar - 3}">${name}</text>${spans.map(([from, to]) => bar(from, to, 'held'))}${shared}${lines}`;
+    return html`<text x="2" y="${y + lane.bar - 1}">${name}</text>${spans.map(([from, to]) => bar(from, to, 'held'))}${shared}${lines}`;
   });
   const seconds = Array.from({ length: Math.floor(endMs / 1_000) + 1 }, (_, s) => s);
   const ticks = seconds.map(
-    (s) => html`<text x="${x(s * 1_000)}" y="${bottom + 12}" text-anchor="middle">${s} s</text>`,
+    (s) => html`<text x="${x(s * 1_000)}" y="${bottom + 15}" text-anchor="middle">${s} s</text>`,
   );
   const words = lanes.map(({ name, spans }) => `${name} held ${spans.length} times`).join(', ');
-  return html`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${bottom + 16}" role="img" aria-label="${words}">${head}<rect class="band" x="${x(band[0])}" y="0" width="${Math.max(2, x(band[1]) - x(band[0]))}" height="${bottom}"/>${rows}${ticks}</svg>`;
+  return html`<svg xmlns="http://www.w3.org/2000/svg" width="${lane.width}" viewBox="0 0 ${lane.width} ${bottom + 20}" role="img" aria-label="${words}">${head}${lanesLegend(exclusive, lanes)}<rect class="band" x="${x(band[0])}" y="${lane.legend}" width="${Math.max(2, x(band[1]) - x(band[0]))}" height="${bottom - lane.legend}"/>${rows}${ticks}</svg>`;
+}
+
+function lanesLegend(exclusive: boolean, lanes: Lanes['lanes']): Markup {
+  const marks = [...new Set(lanes.flatMap((one) => one.marks.map(([, what]) => what)))].join(', ');
+  const swatch = (kind: string, x: number): Markup =>
+    html`<rect class="${kind}" x="${x}" y="5" width="14" height="14"/>`;
+  const line = (x: number): Markup => html`<path class="mark" d="M${x + 7} 2v20"/>`;
+  const items: readonly (readonly [name: string, sign: (x: number) => Markup])[] = [
+    [exclusive ? 'holds' : 'answers', (x) => swatch('held', x)],
+    ...(exclusive ? [['two hold', (x: number) => swatch('two', x)] as const] : []),
+    ['fault', (x) => swatch('band', x)],
+    ...(marks === '' ? [] : [[marks, line] as const]),
+  ];
+  return html`${items.map(([name, sign], n) => html`${sign(2 + n * 118)}<text x="${21 + n * 118}" y="18">${name}</text>`)}`;
 }

@@ -154,7 +154,7 @@ function pictureOf({ lanes, band, endMs }: LockTrial): Lanes {
       name: client,
       spans: held.map(([from, to]) => [whole(from), whole(to)] as const),
       marks: [
-        ...(asked === null || held.length > 0 ? [] : [[whole(asked), 'asks'] as const]),
+        ...(asked === null || held.length > 0 ? [] : [[whole(asked), 'requested'] as const]),
         ...(lost === null ? [] : [[whole(lost), 'loss signalled'] as const]),
       ],
     })),
