@@ -32,6 +32,8 @@ const help: Readonly<Record<string, string>> = {
   ofPgbench: 'accepted/s ÷ pgbench/s, same round.',
   pgbenchPerSecond: 'Orders a second of pgbench with the strategy’s statements on as many connections.',
   sellOutS: 'From the first attempt of the sell-out to the last accepted one.',
+  sendingS:
+    'How long the generator sends the customers of the sell-out: a strategy that is fast enough is sold out before.',
   sellOutP50Ms: 'Median latency of accepted attempts while selling out, from the intended start of each.',
   sellOutP99Ms: '99th percentile of the same.',
   refusedP99Ms: '99th percentile of the latency of “sold out” answers.',
@@ -55,6 +57,7 @@ const rows: readonly MetricRow<StrategyResult>[] = [
   ['ofPgbench', '÷ pgbench', '×', '+', closed(ofPgbench)],
   ['pgbenchPerSecond', 'pgbench/s', '/s', '', closed((r) => r.reference?.perSecond)],
   ['sellOutS', 'sold out after', 's', '-', open((r) => r.timeToSellOutMs && r.timeToSellOutMs / 1_000)],
+  ['sendingS', 'sending for', 's', '', open(({ rush }) => rush && rush.scheduled / rush.perSecond)],
   ['sellOutP50Ms', 'sell-out p50', 'ms', '-', open((r) => r.acceptedLatencyMs?.p50)],
   ['sellOutP99Ms', 'sell-out p99', 'ms', '-', open((r) => r.acceptedLatencyMs?.p99)],
   ['refusedP99Ms', 'sold-out answer p99', 'ms', '-', open((r) => r.refusedLatencyMs?.p99)],

@@ -68,6 +68,7 @@ const columns = [
   'p50Ms',
   'p99Ms',
   'sellOutS',
+  'sendingS',
   'sellOutP99Ms',
   'ofPgbench',
   'serviceCpu',
