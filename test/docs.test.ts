@@ -217,10 +217,11 @@ describe('the configuration reference', () => {
     expect(Object.fromEntries(listed)).toEqual(Object.fromEntries(given));
   });
 
-  it('has every limit with its value', () => {
-    const listed = [...page.matchAll(/^\| `([a-z][\w.]+)` \| (\d+) \|/gm)];
+  it('has every limit with its value and unit', () => {
+    const listed = [...page.matchAll(/^\| `([a-z][\w.]+)` \| (\d+)( m?s)? \|/gm)];
     expect(listed.length).toBeGreaterThan(15);
-    for (const [, name, value] of listed) {
+    for (const [, name, value, unit] of listed) {
+      expect(unit, name).toBe(name!.endsWith('Ms') ? ' ms' : name!.endsWith('S') ? ' s' : undefined);
       const actual = name!
         .split('.')
         .reduce<unknown>((at, key) => (at as Record<string, unknown>)?.[key], limits);
