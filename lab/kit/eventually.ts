@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-const POLL_MS = 100;
+const POLL_MS = 25;
 
 /** Waits until `holds` accepts a value of `probe`. @throws with the last value after `ms` */
 export async function eventually<T>(

@@ -19,7 +19,6 @@ import { strategies } from '../../src/strategies/registry.ts';
 import type { LocksFirst, Strategy } from '../../src/strategies/strategy.ts';
 import { attemptOf } from '../support/attempts.ts';
 import { testHealth } from '../support/background.ts';
-import { eventually } from '../support/client.ts';
 import { closePast, sellPast, strategyBench } from '../support/postgres-strategy.ts';
 
 const bench = strategyBench();
@@ -165,10 +164,7 @@ async function meet(
           const write = pair[turn]!(scenes[i]!).catch(ignoreTimeout);
           started.push(write.finally(() => left--));
         }
-        await eventually(
-          () => bench.waiting(),
-          (waiting) => waiting >= left,
-        );
+        await expect.poll(async () => (await bench.waiting()) >= left, { interval: 10 }).toBe(true);
       }
       await end('ROLLBACK');
       await Promise.all(started);

@@ -107,7 +107,7 @@ export function strategyBench({ withCheck = true } = {}): StrategyBench {
           const waiting = await this.waiting();
           if (waiting !== count) throw new Error(`${waiting} wait for a lock`);
         },
-        { timeout: 10_000, interval: 20 },
+        { timeout: 90_000, interval: 20 },
       );
     },
   };
