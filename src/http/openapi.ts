@@ -297,7 +297,7 @@ const servicePaths: ZodOpenApiPathsObject = {
       responses: {
         '200': json(
           a.readinessSchema,
-          'Both stores answer; `degraded` lists failing background work, masters of a cluster that are down, and a Redis that may evict keys or denies commands',
+          'Every store in use answers; `degraded` lists failing background work, masters of a cluster that are down, and a Redis that may evict keys or denies commands',
         ),
         '503': json(a.readinessSchema, 'A store does not answer; of a cluster, no master does'),
         ...failures(),

@@ -9,9 +9,13 @@ import { orderIdSchema } from './schemas.ts';
 /** What a client does about a problem that a repeat may solve. */
 export const repeats = {
   later: 'after `Retry-After`; nothing happened',
-  same: 'the same request after `Retry-After`: by then one that is still on its way has no effect',
+  same: 'the same request after `Retry-After`: by then one that is still on its way has no effect. An administrative `POST` without an `Idempotency-Key`: see first whether it took effect',
   defect: 'the same request: it may have taken effect',
-  credentials: 'with a valid token, ticket, signature or proof; nothing happened',
+  token: 'with a valid token; nothing happened',
+  ticket: 'with a ticket of this sale; nothing happened',
+  signature: 'with a valid signature; nothing happened',
+  proof: 'with the solution of the `challenge`; nothing happened',
+  change: 'only after the sale has changed: its events say when it opens, and when units return',
 } as const;
 
 export interface Problem {
@@ -47,7 +51,7 @@ export const problems = {
   unauthorized: {
     meaning:
       "an administrative route without a valid token; with `AUTH=jwt`, a customer's route without a token of the issuer",
-    repeat: 'credentials',
+    repeat: 'token',
     status: 401,
     title: 'Token required',
     headers: ['WWW-Authenticate'],
@@ -55,7 +59,7 @@ export const problems = {
   'invalid-ticket': {
     meaning:
       'a purchase without a valid ticket of this sale (`reason`: `missing`, `unsigned`, `other-sale`, `expired`)',
-    repeat: 'credentials',
+    repeat: 'ticket',
     status: 401,
     title: 'Ticket of this sale required',
     members: { reason: z.enum(['missing', 'unsigned', 'other-sale', 'expired']) },
@@ -63,20 +67,19 @@ export const problems = {
   'invalid-signature': {
     meaning:
       'a payment notification with an invalid signature, or whose timestamp is more than 5 minutes away',
-    repeat: 'credentials',
+    repeat: 'signature',
     status: 401,
     title: 'Signature of the payment notification required',
   },
   forbidden: {
     meaning:
       'an administrative route called from another machine, through a proxy, or by a page of another site, while no `ADMIN_TOKEN` is set',
-    repeat: 'credentials',
     status: 403,
     title: 'Not allowed',
   },
   'proof-required': {
     meaning: 'a ticket needs a proof of work (`challenge`, `bits`)',
-    repeat: 'credentials',
+    repeat: 'proof',
     status: 403,
     title: 'Proof of work required',
     members: {
@@ -85,7 +88,8 @@ export const problems = {
     },
   },
   'not-found': {
-    meaning: 'no such route, or it is not on this port; the points of another customer',
+    meaning:
+      'no such route, or not on this port; what it belongs to is not enabled (`AUTH=jwt`, `EVENTS`); the points of another customer',
     status: 404,
     title: 'Not found',
   },
@@ -96,7 +100,7 @@ export const problems = {
     title: 'Unknown order',
   },
   'unknown-task': { meaning: 'no such task', status: 404, title: 'Unknown task' },
-  'sold-out': { meaning: 'all units are taken', status: 409, title: 'Sold out' },
+  'sold-out': { meaning: 'all units are taken', repeat: 'change', status: 409, title: 'Sold out' },
   'not-enough-units': {
     meaning:
       'fewer units are free than asked for (`remaining`); nothing was reserved, and a smaller order may succeed',
@@ -106,6 +110,7 @@ export const problems = {
   },
   'sale-not-open': {
     meaning: 'the sale has not started, has ended, or is paused (`reason`: `not-started`, `ended`, `paused`)',
+    repeat: 'change',
     status: 409,
     title: 'Sale not open',
     members: { reason: z.enum(['not-started', 'ended', 'paused']) },
@@ -140,7 +145,8 @@ export const problems = {
     title: 'The Idempotency-Key came with another request before',
   },
   'invalid-transition': {
-    meaning: 'the order or task is in another state (`orderStatus`, `state`)',
+    meaning:
+      'the order or task is in another state (`orderStatus`, `state`), or another refund of the sale runs',
     status: 409,
     title: 'The current state does not allow this',
     members: {
