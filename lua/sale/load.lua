@@ -1,8 +1,7 @@
 -- Loads a sale, or the parts of it that are missing; of several processes that load it at the same time, the first wins. Data
 -- from another epoch is replaced. Its reservations are kept only if an answer depends on them: one that was released, and whose
 -- customer was answered "busy", may be back with an older snapshot or on a replica that missed the release. Of a copy that is older than
--- the last load, none is kept: no customer was answered because of one that the newer copy lacks. Of a copy of the same epoch that was
--- left (its epoch is below zero), all are kept: their orders can still be committed.
+-- the last load, none is kept: no customer was answered because of one that the newer copy lacks.
 --
 -- KEYS 1 state         hash: remaining, startsMs, endsMs, paused, maxPerOrder, extraUnits, epoch, loadedMs, generation (see
 --                      sold-out-latch.ts)
@@ -43,7 +42,7 @@ if present then
   return 0
 end
 
-if before and not known and before ~= '-' .. epoch and ARGV[7] ~= 'any' and ARGV[7] ~= before then redis.call('DEL', reservations) end
+if before and not known and ARGV[7] ~= 'any' and ARGV[7] ~= before then redis.call('DEL', reservations) end
 for i = 8, #ARGV do redis.call('ZREM', reservations, ARGV[i]) end
 redis.call('HDEL', state, 'remaining')
 --#include clock

@@ -1,6 +1,8 @@
-/** A sale that was loaded elsewhere is loaded again in the same epoch, while an order that was reserved in the old copy is committed. */
+/** A sale that was loaded elsewhere is loaded again in the same Redis: its epoch there is over. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { ClaimedReservation } from '../../src/domain/outcome.ts';
+import type { Sale } from '../../src/domain/sale.ts';
+import { createInstruments } from '../../src/metrics/instruments.ts';
+import { createOrderCommitter } from '../../src/orders/order-committer.ts';
 import { type OrderTable, orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
@@ -28,38 +30,69 @@ afterAll(async () => {
 const mirrorOn = (orders: OrderTable): SaleMirror =>
   createSaleMirror(redis, redisEpochs(redis, postgres), orders, 0);
 
-it.each(['before the snapshot', 'after it', 'after it, and acknowledged at once'])(
-  'keeps the customer of an order that is committed %s',
-  async (when) => {
-    const orders = orderTable(postgres);
-    const sales = saleTable(postgres);
-    const old = mirrorOn(orders);
-    const sale = await sales.create({ name: 's', stock: 2, priceCents: 500, startsAt: null, endsAt: null });
-    await old.load(sale);
-    await stores.sql.query('UPDATE sales SET mirror_epoch = 7 WHERE id = $1', [sale.id]);
-    /** Made just before the copy is left. */
-    let ann: ClaimedReservation | undefined;
-    const loadedIn: OrderTable['loadedIn'] = async (...given) => {
-      const epochs = await orders.loadedIn(...given);
-      ann ??= await reserveFor(redis, old, attemptOf(sale.id, 'ann'));
-      return epochs;
-    };
+const inAnotherEpoch = (saleId: number) =>
+  stores.sql.query('UPDATE sales SET mirror_epoch = 7 WHERE id = $1', [saleId]);
+const loadedIn = async (saleId: number) => (await orderTable(postgres).loadedIn([saleId])).get(saleId);
 
-    /** As a process commits it that has not noticed that the sale was loaded elsewhere. */
-    const commit = async (reservation: ClaimedReservation) => {
-      await sellPast(stores.sql, reservation);
-      if (when === 'after it, and acknowledged at once') await old.acknowledge([reservation]);
-    };
-    const snapshot: OrderTable['snapshot'] = async (...given) => {
-      if (when === 'before the snapshot') await commit(ann!);
-      const taken = await orders.snapshot(...given);
-      if (when !== 'before the snapshot') await commit(ann!);
-      return taken;
-    };
-    const loading = mirrorOn({ ...orders, snapshot, loadedIn });
-    expect(await loading.load((await sales.get(sale.id))!)).toBe(true);
-    expect(Object.keys(await redis.redis.hgetall(old.keys(sale.id).buyers))).toEqual(['ann']);
-    await loading.acknowledge([ann!]);
-    expect(await loading.snapshot(sale.id)).toMatchObject({ remaining: 1, pending: 0, held: 1 });
+async function opened(): Promise<{ readonly sale: Sale; readonly old: SaleMirror }> {
+  const sales = saleTable(postgres);
+  const sale = await sales.create({ name: 's', stock: 2, priceCents: 500, startsAt: null, endsAt: null });
+  const old = mirrorOn(orderTable(postgres));
+  await old.load(sale);
+  return { sale, old };
+}
+
+it('keeps the customer of an order that is committed before the sale is marked', async () => {
+  const { sale, old } = await opened();
+  await inAnotherEpoch(sale.id);
+  const orders = orderTable(postgres);
+  const ann = await reserveFor(redis, old, attemptOf(sale.id, 'ann'));
+  const markLoaded: OrderTable['markLoaded'] = async (...given) => {
+    await sellPast(stores.sql, ann);
+    return orders.markLoaded(...given);
+  };
+  const loading = mirrorOn({ ...orders, markLoaded });
+  expect(await loading.load((await saleTable(postgres).get(sale.id))!)).toBe(true);
+  expect(Object.keys(await redis.redis.hgetall(old.keys(sale.id).buyers))).toEqual(['ann']);
+  expect(await loading.snapshot(sale.id)).toMatchObject({ remaining: 1, pending: 0, held: 1 });
+});
+
+// Ann's release reached the other Redis, where she was decided again and refused.
+it.each(['was not left', 'was left'])(
+  'commits nothing that was reserved in a copy that %s, after the sale was loaded elsewhere',
+  async (which) => {
+    const { sale, old } = await opened();
+    const epoch = await old.epoch(sale.id);
+    const ann = { ...(await reserveFor(redis, old, attemptOf(sale.id, 'ann'))), epoch };
+    await inAnotherEpoch(sale.id);
+    if (which === 'was left') await redis.redis.hset(old.keys(sale.id).state, 'epoch', -epoch); // as its process does
+
+    const again = mirrorOn(orderTable(postgres));
+    expect(await again.load(sale)).toBe(true);
+    expect(await again.snapshot(sale.id)).toMatchObject({ remaining: 2, pending: 0, held: 0 });
+    expect(await loadedIn(sale.id)).not.toBe(epoch);
+    const { commit } = createOrderCommitter({
+      ...{ postgres, orders: orderTable(postgres), mirror: again, instruments: createInstruments() },
+      ...{ paymentWindowS: 900, onError: () => {} },
+    });
+    expect(await commit(ann)).toMatchObject({ kind: 'superseded' });
+    // The process that has made the reservation finds the new epoch, and all processes agree.
+    expect(await old.load(sale)).toBe(false);
+    expect(await old.epoch(sale.id)).toBe(await again.epoch(sale.id));
   },
 );
+
+it('begins again when the sale is loaded elsewhere meanwhile', async () => {
+  const { sale, old } = await opened();
+  const epoch = await old.epoch(sale.id);
+  const orders = orderTable(postgres);
+  let marked = 0;
+  const markLoaded: OrderTable['markLoaded'] = async (...given) => {
+    if (marked++ === 0) await inAnotherEpoch(sale.id);
+    return orders.markLoaded(...given);
+  };
+  await stores.sql.query('UPDATE sales SET mirror_epoch = 6 WHERE id = $1', [sale.id]);
+  expect(await mirrorOn({ ...orders, markLoaded }).load(sale)).toBe(true);
+  expect(marked).toBe(2);
+  expect([6, 7, epoch]).not.toContain(await loadedIn(sale.id));
+});

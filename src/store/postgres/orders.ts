@@ -45,12 +45,17 @@ export interface OrderTable {
   /** In which epoch of Redis each sale was last loaded; one that never was is left out. */
   loadedIn(saleIds: readonly number[]): Promise<ReadonlyMap<number, number>>;
   /**
-   * Marks the sale as loaded in an epoch. Then reads what a load of the mirror needs, at one instant: free units, which of some orders exist, and all buyers, which `use`
-   * receives page by page.
+   * Marks a sale as loaded in the epoch `to`. It waits for commits that have locked the sale: later ones fail that were reserved in
+   * another epoch.
+   * @returns false, without effect, when it was loaded in another one than `from` since
+   */
+  markLoaded(saleId: number, from: number | null, to: number): Promise<boolean>;
+  /**
+   * Reads what a load of the mirror needs, at one instant: free units, which of some orders exist, and all buyers, which `use` receives
+   * page by page.
    */
   snapshot<T>(
     saleId: number,
-    epoch: number,
     orderIds: readonly string[],
     use: (buyers: AsyncIterable<readonly Buyer[]>) => Promise<T>,
   ): Promise<Snapshot<T>>;
@@ -69,8 +74,6 @@ export interface Snapshot<T> {
   /** Numbers of the restocks that `remaining` includes and Redis has not applied. */
   readonly restocks: readonly string[];
   readonly known: ReadonlySet<string>;
-  /** The epoch in which the sale was loaded before; null: none. */
-  readonly loadedIn: number | null;
   readonly value: T;
 }
 
@@ -187,17 +190,18 @@ export function orderTable(postgres: PostgresStore): OrderTable {
       });
       return new Map(rows.map(({ id, epoch }) => [id, epoch]));
     },
-    async snapshot(saleId, epoch, orderIds, use) {
-      // In another epoch it waits for commits that have locked the sale: what they insert is read below, and later ones fail. Not for a
-      // disk or a standby: where the epoch is forgotten, orders that were reserved in it are not committed, and the sale is loaded again.
-      const { rows: moved } = await pool.query<{ before: number | null }>(
-        `UPDATE sales SET mirror_epoch = $2 FROM (
-           SELECT id, mirror_epoch FROM sales WHERE id = $1 AND mirror_epoch IS DISTINCT FROM $2 FOR NO KEY UPDATE
-         ) AS old WHERE sales.id = old.id AND set_config('synchronous_commit', 'off', true) = 'off'
-         RETURNING old.mirror_epoch AS before`,
-        [saleId, epoch],
+    async markLoaded(saleId, from, to) {
+      if (from === to) return true;
+      // It does not wait for a disk or a standby: where the epoch is forgotten, orders that were reserved in it are not committed, and the
+      // sale is loaded again.
+      const { rowCount } = await pool.query(
+        `UPDATE sales SET mirror_epoch = $3 WHERE id = $1 AND mirror_epoch IS NOT DISTINCT FROM $2
+         AND set_config('synchronous_commit', 'off', true) = 'off'`,
+        [saleId, from, to],
       );
-      const loadedIn = moved[0] === undefined ? epoch : moved[0].before;
+      return rowCount === 1;
+    },
+    async snapshot(saleId, orderIds, use) {
       const read = await inTransaction(pool, async (client) => {
         await client.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY');
         const sale = await client.query<{ remaining: number }>(
@@ -215,7 +219,6 @@ export function orderTable(postgres: PostgresStore): OrderTable {
           remaining: sale.rows[0]?.remaining ?? 0,
           restocks: restocks.rows.map(({ id }) => id),
           known: new Set(known.rows.map(({ id }) => id)),
-          loadedIn,
           value: await use(buyersOf(client, saleId, PAGE)),
         };
         return { commit: true, value: snapshot };

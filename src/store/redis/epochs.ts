@@ -11,6 +11,8 @@
  *   a load writes the epoch into the sale in Postgres ──▶ an order that was reserved in another epoch is not committed
  *       └──so a process whose epoch is not the sale's is connected to the wrong server, or was: it looks which is the right one
  *
+ *   a sale that was loaded elsewhere is loaded again ──▶ its server begins a new epoch: what was reserved in the old one stays refused
+ *
  * In a cluster each server has its epoch. A sale whose slot moves to another server is in another epoch there.
  *
  * While a replica is promoted and the old primary still serves, two processes can use one each. What Postgres has of a sale is the fence
@@ -36,6 +38,8 @@ export interface RedisEpochs {
   current(key: string): Promise<number>;
   /** The same, read from Redis and Postgres now. */
   fresh(key: string): Promise<number>;
+  /** Ends this epoch of the server that has a key, unless another process has. @returns the new one @throws as `current` does */
+  renew(key: string, epoch: number): Promise<number>;
   /** The same, if it is known; null: call `current`. @throws when the server is not connected */
   known(key: string): number | null;
   /**
@@ -122,6 +126,10 @@ export function redisEpochs(
       return running;
     },
     fresh: async (key) => find(serverOf(key), true),
+    async renew(key, epoch) {
+      await pool.query('UPDATE redis_epochs SET epoch = DEFAULT WHERE epoch = $1', [epoch]);
+      return this.fresh(key);
+    },
     async supersede(key, epoch) {
       const server = serverOf(key);
       const before = found.get(server);

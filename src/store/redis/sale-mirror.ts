@@ -13,6 +13,7 @@
 import { coalesce } from '../../concurrency/coalesce.ts';
 import { limits } from '../../config/limits.ts';
 import { bySale } from '../../domain/by-sale.ts';
+import { FailureError } from '../../domain/failure.ts';
 import type { Attempt, MirrorChange } from '../../domain/order.ts';
 import type { ClaimedReservation, Reservation } from '../../domain/outcome.ts';
 import type { Sale } from '../../domain/sale.ts';
@@ -35,6 +36,8 @@ import type {
 const BUYERS_PAGE = 1_000;
 /** Expiry of a copy of the buyers whose process died before it was used, seconds. */
 const COPY_TTL_S = 300;
+/** Times that a load begins again because the sale was loaded elsewhere meanwhile. */
+const LOAD_TRIES = 5;
 /** Sales whose keys are cached. */
 const MAX_CACHED_KEYS = 10_000;
 
@@ -147,7 +150,7 @@ export function createSaleMirror(
   const loadedIn = coalesce(async (saleId: number) => (await orders.loadedIn([saleId])).get(saleId));
   const epochOf = (saleId: number) => epochs.current(keys(saleId).state);
 
-  /** Has the sale loaded again, if this is still the copy of that epoch: none has a number below zero. See lua/sale/load.lua. */
+  /** Has the sale loaded again, if this is still the copy of that epoch: none has a number below zero. */
   async function invalidate(saleId: number, epoch: number): Promise<void> {
     const { state } = keys(saleId);
     if ((await redis.hget(state, 'epoch')) === String(epoch)) await redis.hset(state, 'epoch', -epoch);
@@ -166,11 +169,11 @@ export function createSaleMirror(
   }
 
   /** Units, buyers and reservations at one instant in Postgres. Later changes reach Redis through the outbox. */
-  async function takeSnapshot(saleId: number, epoch: number) {
+  async function takeSnapshot(saleId: number) {
     const members = await redis.zrange(keys(saleId).reservations, '0', '-1');
     const reserved = members.map((member) => readMember(saleId, member));
     const ids = reserved.map(({ orderId }) => orderId);
-    const snapshot = await orders.snapshot(saleId, epoch, ids, (pages) => copyBuyers(saleId, pages));
+    const snapshot = await orders.snapshot(saleId, ids, (pages) => copyBuyers(saleId, pages));
     return { ...snapshot, committed: reserved.filter(({ orderId }) => snapshot.known.has(orderId)) };
   }
 
@@ -193,25 +196,32 @@ export function createSaleMirror(
     knownEpoch: (saleId) => epochs.known(keys(saleId).state),
     isCurrent: async (saleId, epoch) => ((await loadedIn(saleId)) ?? epoch) === epoch,
     async load(sale) {
-      // When one of two processes does not know of a promotion yet, the other decides.
-      const epoch = await epochs.fresh(keys(sale.id).state);
-      // A copy of the same epoch, from before the sale was loaded elsewhere, lacks what happened there. It is left first: nothing is
-      // reserved in it any more, and what was reserved may still be committed, so it stays, also if it is acknowledged meanwhile.
-      const isLeft = (await orders.loadedIn([sale.id])).get(sale.id) !== epoch;
-      if (isLeft) await invalidate(sale.id, epoch);
-      let taken = await takeSnapshot(sale.id, epoch);
-      const { loadedIn } = taken;
-      if (!isLeft && loadedIn !== epoch) {
-        await invalidate(sale.id, epoch);
-        taken = await takeSnapshot(sale.id, epoch);
+      const { state } = keys(sale.id);
+      for (let tries = 0; tries < LOAD_TRIES; tries++) {
+        // When one of two processes does not know of a promotion yet, the other decides.
+        const found = await epochs.fresh(state);
+        const before = (await orders.loadedIn([sale.id])).get(sale.id) ?? null;
+        // A copy of this epoch, from before the sale was loaded elsewhere, lacks what happened there; and the customer of a reservation in
+        // it may have been refused there. So the epoch does not come back: no such reservation is committed.
+        const copy = Number(await redis.hget(state, 'epoch'));
+        const isOver = copy === -found || (copy === found && before !== null && before !== found);
+        const epoch = isOver ? await epochs.renew(state, found) : found;
+        if (!(await orders.markLoaded(sale.id, before, epoch))) continue;
+        const taken = await takeSnapshot(sale.id);
+        return scripts.load(keys(sale.id), taken.value, {
+          ...{ epoch, segments, committed: taken.committed },
+          remaining: taken.remaining,
+          restocks: taken.restocks,
+          keepsReservationsOf: keepsReservations ? (isOver ? 'any' : (before ?? 'any')) : 'none',
+          terms: termsOf(sale),
+        });
       }
-      return scripts.load(keys(sale.id), taken.value, {
-        ...{ epoch, segments, committed: taken.committed },
-        remaining: taken.remaining,
-        restocks: taken.restocks,
-        keepsReservationsOf: keepsReservations ? (loadedIn ?? 'any') : 'none',
-        terms: termsOf(sale),
-      });
+      throw new FailureError(
+        'redis',
+        'unavailable',
+        'sale-is-loaded-elsewhere',
+        'processes use several Redis',
+      );
     },
     release(reservation, { discardedUnits = 0, owner = null } = {}) {
       const { claimedAtMs } = reservation;
