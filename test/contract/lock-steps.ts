@@ -25,11 +25,11 @@ export async function hold(
   more: Partial<AcquireOptions> = {},
 ): Promise<Lease> {
   const { waitMs } = { ...once, ...more };
-  let lateMs = 0;
+  let patienceMs = waitMs;
   const result = await eventually(
-    () => lock.acquire(resource, { ...once, ...more, waitMs: waitMs + lateMs }),
+    () => lock.acquire(resource, { ...once, ...more, waitMs: patienceMs }),
     ({ kind }) => {
-      lateMs = 4_000; // less than the TTL: a lease that is never released is still seen
+      patienceMs = Math.max(waitMs, 4_000); // less than the TTL: a lease that is never released is still seen
       return kind !== 'unavailable';
     },
   );

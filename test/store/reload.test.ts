@@ -1,5 +1,6 @@
 /** A sale that was loaded elsewhere is loaded again in the same Redis: its epoch there is over. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import type { ClaimedReservation } from '../../src/domain/outcome.ts';
 import type { Sale } from '../../src/domain/sale.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { createOrderCommitter } from '../../src/orders/order-committer.ts';
@@ -27,8 +28,9 @@ afterAll(async () => {
   await stores?.[Symbol.asyncDispose]();
 });
 
-const mirrorOn = (orders: OrderTable): SaleMirror =>
-  createSaleMirror(redis, redisEpochs(redis, postgres), orders, 0);
+/** @param isAccepted CONFIRM=accepted: orders are committed in any epoch */
+const mirrorOn = (orders: OrderTable, isAccepted = false): SaleMirror =>
+  createSaleMirror(redis, redisEpochs(redis, postgres), orders, 0, isAccepted);
 
 const inAnotherEpoch = (saleId: number) =>
   stores.sql.query('UPDATE sales SET mirror_epoch = 7 WHERE id = $1', [saleId]);
@@ -56,6 +58,38 @@ it('keeps the customer of an order that is committed before the sale is marked',
   expect(Object.keys(await redis.redis.hgetall(old.keys(sale.id).buyers))).toEqual(['ann']);
   expect(await loading.snapshot(sale.id)).toMatchObject({ remaining: 1, pending: 0, held: 1 });
 });
+
+it.each(['before the snapshot', 'after it', 'after it, and acknowledged at once'])(
+  'with CONFIRM=accepted, keeps the customer of an order that is committed %s',
+  async (when) => {
+    const { sale, old } = await opened();
+    await inAnotherEpoch(sale.id);
+    const orders = orderTable(postgres);
+    /** Made just before the copy is left. */
+    let ann: ClaimedReservation | undefined;
+    const loadedIn: OrderTable['loadedIn'] = async (...given) => {
+      const epochs = await orders.loadedIn(...given);
+      ann ??= await reserveFor(redis, old, attemptOf(sale.id, 'ann'));
+      return epochs;
+    };
+    /** As a process commits it that has not noticed that the sale was loaded elsewhere. */
+    const commit = async (reservation: ClaimedReservation) => {
+      await sellPast(stores.sql, reservation);
+      if (when === 'after it, and acknowledged at once') await old.acknowledge([reservation]);
+    };
+    const snapshot: OrderTable['snapshot'] = async (...given) => {
+      if (when === 'before the snapshot') await commit(ann!);
+      const taken = await orders.snapshot(...given);
+      if (when !== 'before the snapshot') await commit(ann!);
+      return taken;
+    };
+    const loading = mirrorOn({ ...orders, snapshot, loadedIn }, true);
+    expect(await loading.load((await saleTable(postgres).get(sale.id))!)).toBe(true);
+    expect(Object.keys(await redis.redis.hgetall(old.keys(sale.id).buyers))).toEqual(['ann']);
+    await loading.acknowledge([ann!]);
+    expect(await loading.snapshot(sale.id)).toMatchObject({ remaining: 1, pending: 0, held: 1 });
+  },
+);
 
 // Ann's release reached the other Redis, where she was decided again and refused.
 it.each(['was not left', 'was left'])(

@@ -202,9 +202,11 @@ export function createSaleMirror(
         const found = await epochs.fresh(state);
         const before = (await orders.loadedIn([sale.id])).get(sale.id) ?? null;
         // A copy of this epoch, from before the sale was loaded elsewhere, lacks what happened there; and the customer of a reservation in
-        // it may have been refused there. So the epoch does not come back: no such reservation is committed.
+        // it may have been refused there. So the epoch does not come back: no such reservation is committed. The copy is left before the
+        // snapshot: with CONFIRM=accepted its orders are committed in any epoch, and what is acknowledged meanwhile must stay reserved.
         const copy = Number(await redis.hget(state, 'epoch'));
         const isOver = copy === -found || (copy === found && before !== null && before !== found);
+        if (isOver) await invalidate(sale.id, found);
         const epoch = isOver ? await epochs.renew(state, found) : found;
         if (!(await orders.markLoaded(sale.id, before, epoch))) continue;
         const taken = await takeSnapshot(sale.id);
