@@ -51,6 +51,8 @@ export interface PostgresSnapshot {
     readonly sold: number;
     /** The epoch of the Redis mirror that decides; null: none was loaded. */
     readonly epoch?: number | null;
+    /** The server into which it was loaded, as `redis_epochs` has it; null: not known. */
+    readonly loadedInto?: string | null;
   };
   /** The orders of all sales in the database: a lost order may be found under another sale. */
   readonly orders: readonly OrderRow[];
@@ -74,6 +76,8 @@ export interface RedisSnapshot {
   readonly settling: boolean;
   /** The epoch of the mirror. */
   readonly epoch?: string | null;
+  /** What identifies the server, as at the begin of `loadedInto`; null: not known. */
+  readonly server?: string | null;
 }
 
 /** The contents of the stores after the load, read once the service has stopped. */

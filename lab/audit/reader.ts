@@ -114,6 +114,7 @@ export async function readStores(
 
 const SALES = `
   SELECT id, stock, sold + oversold AS sold, mirror_epoch AS epoch,
+    (SELECT incarnation FROM redis_epochs AS e WHERE e.epoch = s.mirror_epoch) AS "loadedInto",
     (SELECT count(*)::int FROM stock_units AS u WHERE u.sale_id = s.id AND u.order_id IS NOT NULL AND NOT EXISTS
       (SELECT FROM orders AS o WHERE o.id = u.order_id AND o.status IN ('pending', 'paid'))) AS held
   FROM sales AS s WHERE id = ANY($1)`;
@@ -183,11 +184,16 @@ export async function unpublishedOf(db: Pick<pg.Pool, 'query'>, saleId: number):
   return (await countUnpublished(db, [saleId])).get(saleId) ?? 0;
 }
 
-/** Ignores a mirror of another epoch: the next attempt loads the sale. */
+/**
+ * Ignores a mirror of another epoch: the next attempt loads the sale. On a replica that was promoted, or a server restored from a
+ * snapshot, it has the number of the last epoch too, which is another server's.
+ */
 function ofOneEpoch({ postgres, redis }: StoresSnapshot): StoresSnapshot {
   if ('unreadable' in postgres || 'unreadable' in redis) return { postgres, redis };
-  const { epoch = null } = postgres.sale;
-  const isOther = epoch !== null && redis.epoch !== String(epoch);
+  const { epoch = null, loadedInto = null } = postgres.sale;
+  const { server = null } = redis;
+  const isElsewhere = loadedInto !== null && server !== null && !loadedInto.startsWith(server);
+  const isOther = epoch !== null && (redis.epoch !== String(epoch) || isElsewhere);
   return { postgres, redis: isOther ? { ...redis, remaining: null, held: null } : redis };
 }
 
@@ -210,5 +216,16 @@ export async function readRedis(
   const { settling } = settled;
   if (counts.length === 0) return { ...notInRedis, unsettled, settling };
   const held = buyers + Number(extra);
-  return { remaining: counts.reduce((sum, count) => sum + count, 0), held, unsettled, settling, epoch };
+  const free = counts.reduce((sum, count) => sum + count, 0);
+  return { remaining: free, held, unsettled, settling, epoch, server: await serverOf(redis) };
+}
+
+/** What identifies a server in redis_epochs: its process and its last promotion. Null: not known, of a replica or a cluster. */
+async function serverOf(redis: Redis): Promise<string | null> {
+  if (redis.isCluster) return null;
+  const info = await redis.info();
+  const [role, runId, replicationId] = ['role', 'run_id', 'master_replid'].map(
+    (name) => new RegExp(`^${name}:(\\S+)`, 'm').exec(info)?.[1],
+  );
+  return role === 'master' ? `${runId} ${replicationId}` : null;
 }

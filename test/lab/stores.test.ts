@@ -9,6 +9,9 @@ import {
   settle as settleAll,
 } from '../../lab/audit/reader.ts';
 import { openStores, type StoresOptions } from '../../lab/servers/stores.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
+import { redisEpochs } from '../../src/store/redis/epochs.ts';
 import { openStoresWithRedis, type TestStores } from '../support/stores.ts';
 
 let stores: TestStores;
@@ -68,7 +71,7 @@ describe("the audit's reader", () => {
     const snapshot = await readStores(place(saleId), settled);
     expect(snapshot).toEqual({
       postgres: {
-        sale: { id: saleId, stock: 5, sold: 2, epoch: null },
+        sale: { id: saleId, stock: 5, sold: 2, epoch: null, loadedInto: null },
         orders: [
           { id: id(0), saleId, userId: 'ann', status: 'pending', quantity: 1, earns: 1 },
           { id: id(1), saleId, userId: 'bob', status: 'pending', quantity: 1, earns: 1 },
@@ -82,7 +85,14 @@ describe("the audit's reader", () => {
         unpublished: 0,
         heldUnits: 0,
       },
-      redis: { remaining: 3, held: 2, unsettled: 0, settling: false, epoch: null },
+      redis: {
+        remaining: 3,
+        held: 2,
+        unsettled: 0,
+        settling: false,
+        epoch: null,
+        server: expect.any(String),
+      },
     });
     const mismatches = { pointsMismatch: 0, returnsMismatch: 0, paymentsMismatch: 0, tasksMismatch: 0 };
     expect(audit([], snapshot)).toMatchObject({ verdict: 'fail', phantom: 2, drift: 0, ...mismatches });
@@ -141,6 +151,26 @@ describe("the audit's reader", () => {
       remaining: 5,
       held: 0,
     });
+  });
+
+  it('ignores a copy that another server has brought, under the number of the last epoch', async () => {
+    const saleId = await makeSale(5, []);
+    const store = await openRedis(stores.redisUrl, () => {});
+    const postgres = openPostgres(stores.databaseUrl, () => {});
+    const epoch = await redisEpochs(store, postgres).fresh('any');
+    await Promise.all([store.close(), postgres.close()]);
+    await stores.sql.query('UPDATE sales SET mirror_epoch = $2 WHERE id = $1', [saleId, epoch]);
+    await redis.hset(`stampede:{sale:${saleId}}:state`, { remaining: 3, epoch });
+    const remaining = async () => {
+      const settled = { unsettled: 0, unpublished: 0, settling: false };
+      const { redis } = await readStores(place(saleId), settled);
+      return 'remaining' in redis ? redis.remaining : redis.unreadable;
+    };
+    expect(await remaining()).toBe(3);
+    await stores.sql.query(`UPDATE redis_epochs SET incarnation = 'another server' WHERE epoch = $1`, [
+      epoch,
+    ]);
+    expect(await remaining()).toBeNull();
   });
 
   it('waits until the reservations are settled', async () => {

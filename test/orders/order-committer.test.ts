@@ -14,6 +14,7 @@ import { saleTable } from '../../src/store/postgres/sales.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { redisEpochs } from '../../src/store/redis/epochs.ts';
 import { createSaleMirror } from '../../src/store/redis/sale-mirror.ts';
+import { users } from '../support/client.ts';
 import { judge } from '../support/judge.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -195,6 +196,20 @@ it('commits nothing after the end of the claim', async () => {
   expect(await sold(saleId)).toBe(0);
 });
 const LATE = insertIf('late', `before_deadline($6::timestamptz - interval '1 hour') = 1`);
+
+it('is busy when the row of the sale is not free in time, and has placed nothing', async () => {
+  const committer = startCommitter();
+  const saleId = await makeSale(10);
+  await stores.sql.query(`
+    CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      RAISE 'canceling statement due to lock timeout' USING ERRCODE = '55P03'; END $$;
+    CREATE TRIGGER wait BEFORE UPDATE ON sales FOR EACH ROW EXECUTE FUNCTION wait()`);
+  const results = await Promise.all(users(3).map((user) => committer.commit(reservation(saleId, user))));
+  await stores.sql.query('DROP TRIGGER wait ON sales; DROP FUNCTION wait()');
+  for (const result of results)
+    expect(result).toEqual({ kind: 'busy', reason: 'lock-timeout', cause: 'postgres' });
+  expect(await sold(saleId)).toBe(0);
+});
 
 it('commits the others when Postgres rejects members with an unexpected error', async () => {
   const committer = startCommitter();
