@@ -151,3 +151,23 @@ it('takes no refusal from a Redis that was replaced meanwhile', async () => {
   expect(await strategy.decide(attempt)).toEqual({ kind: 'not-open', reason: 'ended' });
   expect(decided).toHaveLength(2);
 });
+
+it.each(['current', 'over'])('what a retry finds in another epoch, which is %s', async (state) => {
+  const epochs = redisEpochs(redis, postgres);
+  const context = contextOf(epochs);
+  const sale = await context.sales.create({
+    ...{ name: 's', stock: 1, priceCents: 1, startsAt: null, endsAt: null },
+  });
+  const decided: number[] = [];
+  const strategy = redisStrategy(context, description, 2, async (_, { keys, epoch }) => {
+    if (decided.push(epoch) > 1) return { kind: 'sold-out' };
+    const next = await epochs.renew(keys.state, epoch); // as if another Redis answered from now on
+    const loadedIn = state === 'current' ? next : epoch;
+    await stores.sql.query('UPDATE sales SET mirror_epoch = $2 WHERE id = $1', [sale.id, loadedIn]);
+    return { kind: 'unanswered', reason: 'no-reply', lateUntilMs: 0 };
+  });
+  const attempt = { saleId: sale.id, userId: 'u', orderId: crypto.randomUUID(), quantity: 1 };
+  const unknown = { kind: 'unknown', reason: 'no-reply, then redis-was-replaced' };
+  expect(await strategy.decide(attempt)).toMatchObject(state === 'over' ? unknown : { kind: 'sold-out' });
+  expect(decided[1]).not.toBe(decided[0]);
+});

@@ -5,7 +5,7 @@
  *    ├──'not-loaded'──▶ read the sale in Postgres ──none──▶ unknown-sale
  *    │                          └──▶ load it, or wait for the process that does ──▶ decide again, within bounds
  *    └──no answer──▶ wait until the command can no longer take effect (store/late-requests.ts) ──▶ decide again with the same
- *                    order id: a unit that was taken is found, not taken twice
+ *                    order id: a unit that was taken is found, not taken twice; in another epoch this counts if the sale is loaded in it
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { limits } from '../../config/limits.ts';
@@ -157,13 +157,15 @@ function resolver(
 ): (attempt: Attempt) => Promise<Answered | Unanswered> {
   const loadOnce = loader(context, mirror);
 
-  async function tryOnce(attempt: Attempt): Promise<Answered | Unanswered> {
+  /** @param used receives the epoch of each command */
+  async function tryOnce(attempt: Attempt, used: { epoch?: number }): Promise<Answered | Unanswered> {
     const { saleId } = attempt;
     const keys = mirror.keys(saleId);
     let untilMs = 0;
     try {
       for (;;) {
         const epoch = mirror.knownEpoch(saleId) ?? (await mirror.epoch(saleId));
+        used.epoch = epoch;
         const decided = await decide(attempt, { keys, epoch });
         // The answer may come from another Redis than the one whose epoch it is: restored from a snapshot, or promoted.
         const isStale = REFUSALS.has(decided.kind) && mirror.knownEpoch(saleId) !== epoch;
@@ -182,25 +184,41 @@ function resolver(
     }
   }
 
-  /** Whether the commands of an unanswered try can no longer take effect. */
-  async function isOver({ saleId }: Attempt, lateUntilMs: number): Promise<boolean> {
-    try {
-      const { clock } = context.redis.serverOf(mirror.keys(saleId).state); // the server that would execute it now
-      return await clock.hasPassed(lateUntilMs, 2 * limits.redisCommandMs);
-    } catch (error) {
-      expectedRedisFailure(error);
-      return false;
-    }
-  }
+  /**
+   * Whether what a retry found is final. If it was in another epoch, the first try may have reached another Redis, and taken a unit there:
+   * no order of that one is committed if the sale is loaded in the retry's.
+   */
+  const isCurrent = (saleId: number, first?: number, second?: number): Promise<boolean> | true =>
+    first === second || mirror.isCurrent(saleId, second!).catch(() => false);
 
   return async (attempt) => {
-    const first = await tryOnce(attempt);
-    if (first.kind !== 'unanswered' || !(await isOver(attempt, first.lateUntilMs))) return first;
-    const second = await tryOnce(attempt);
+    const [used, usedAgain]: { epoch?: number }[] = [{}, {}];
+    const first = await tryOnce(attempt, used!);
+    if (first.kind !== 'unanswered' || !(await isOver(context, mirror.keys(attempt.saleId), first)))
+      return first;
+    const second = await tryOnce(attempt, usedAgain!);
+    const open = (reason: string) => ({ ...first, reason: `${first.reason}, then ${reason}` });
     // A retry that was not executed proves nothing: the first try may have taken a unit.
-    const isOpen = second.kind === 'busy' || second.kind === 'unanswered';
-    return isOpen ? { ...first, reason: `${first.reason}, then ${second.reason}` } : second;
+    if (second.kind === 'busy' || second.kind === 'unanswered') return open(second.reason);
+    return (await isCurrent(attempt.saleId, used!.epoch, usedAgain!.epoch))
+      ? second
+      : open(BUSY_REASONS.stale);
   };
+}
+
+/** Whether the commands of an unanswered try can no longer take effect. */
+async function isOver(
+  { redis }: RedisStrategyContext,
+  { state }: SaleKeys,
+  { lateUntilMs }: Unanswered,
+): Promise<boolean> {
+  try {
+    const { clock } = redis.serverOf(state); // the server that would execute it now
+    return await clock.hasPassed(lateUntilMs, 2 * limits.redisCommandMs);
+  } catch (error) {
+    expectedRedisFailure(error);
+    return false;
+  }
 }
 
 /**
