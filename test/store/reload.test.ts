@@ -1,5 +1,5 @@
 /** A sale that was loaded elsewhere is loaded again in the same Redis: its epoch there is over. */
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 import type { ClaimedReservation } from '../../src/domain/outcome.ts';
 import type { Sale } from '../../src/domain/sale.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
@@ -129,4 +129,14 @@ it('begins again when the sale is loaded elsewhere meanwhile', async () => {
   expect(await mirrorOn({ ...orders, markLoaded }).load(sale)).toBe(true);
   expect(marked).toBe(2);
   expect([6, 7, epoch]).not.toContain(await loadedIn(sale.id));
+});
+
+it('gives up when the sale is loaded elsewhere again and again', async () => {
+  const { sale } = await opened();
+  const markLoaded = vi.fn(async () => false);
+  const loading = mirrorOn({ ...orderTable(postgres), markLoaded }).load(sale);
+  await expect(loading).rejects.toMatchObject({
+    failure: { kind: 'unavailable', reason: 'sale-is-loaded-elsewhere' },
+  });
+  expect(markLoaded).toHaveBeenCalledTimes(5);
 });
