@@ -6,7 +6,6 @@ import { randomBytes } from 'node:crypto';
 import { acceptEverybody, type BotCheck, proofOfWork } from '../access/bot-check.ts';
 import { type Capacity, localCapacity, shareCapacity } from '../access/capacity.ts';
 import { clientAddresses } from '../access/client-address.ts';
-import { createIdentity } from '../access/identity.ts';
 import { postgresTurns } from '../access/postgres-turns.ts';
 import { redisTurns } from '../access/redis-turns.ts';
 import { type SharedLimits, sharedLimits } from '../access/shared-limits.ts';
@@ -50,13 +49,17 @@ export type Customers = Pick<HttpContext, 'ticketing'> & {
   stop(): Promise<unknown>;
 };
 
-export function openCustomers(context: CustomersContext): Customers {
+export async function openCustomers(context: CustomersContext): Promise<Customers> {
   const { config, redis, reads, reports, warn } = context;
   const { instruments, onError } = reports;
   const onRefused = (reason: string) => instruments.refusals.inc({ reason });
   const shared = countRefusals(sharedLimits(redis), onRefused);
   const onUnrenewed = (error: unknown) => onError('renew-issuer-keys', error);
-  const identity = config.auth === null ? null : createIdentity(config.auth, onUnrenewed);
+  // Its library is loaded only where tokens are checked.
+  const identity =
+    config.auth === null
+      ? null
+      : (await import('../access/identity.ts')).createIdentity(config.auth, onUnrenewed);
   const callersWith = (adminTokens: AdminTokens | null) =>
     createCallers({ adminTokens, identity, sharedLimits: shared, onRefused, onError });
   const clientLimits = limitsOf(config, instruments);

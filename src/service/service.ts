@@ -126,7 +126,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   closers.add(() => purchases.idle());
   const warn = (message: string, details: object = {}) => log.warn(details, message);
   const reads = openReads(urls, core, reports, closers, tracing);
-  const customers = openCustomers({ config, redis, postgres, reads, shedder, reports, warn });
+  const customers = await openCustomers({ config, redis, postgres, reads, shedder, reports, warn });
   closers.add(() => customers.stop());
 
   return openServers(config, customers, tracing, {

@@ -6,7 +6,7 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { LockDescription } from '../../locks/lock.ts';
 import type { Instruments } from '../../metrics/instruments.ts';
 import type { Degradation } from '../../metrics/loop-health.ts';
-import { type Assets, bodyOf, sendBody } from '../assets.ts';
+import { type Assets, type Body, bodyOf, sendBody } from '../assets.ts';
 import { openApiDocument } from '../openapi.ts';
 
 export interface ServiceContext {
@@ -72,8 +72,11 @@ export function operationRoutes(context: ServiceContext, assets: Assets): Router
     res.type(registry.contentType).send(await metrics('all'));
   });
 
-  const document = bodyOf('json', JSON.stringify(openApiDocument()));
-  router.get('/openapi.json', async (req, res) => sendBody(req, res, await document));
+  let document: Promise<Body> | null = null;
+  router.get('/openapi.json', async (req, res) => {
+    document ??= bodyOf('json', JSON.stringify(openApiDocument())); // few processes are asked for it
+    sendBody(req, res, await document);
+  });
   const docs = bodyOf('html', docsPage(assets));
   router.get('/docs', async (req, res) => sendBody(req, res, await docs));
   return router;

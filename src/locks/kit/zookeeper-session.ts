@@ -10,7 +10,7 @@
  */
 import { setMaxListeners } from 'node:events';
 import type { Socket } from 'node:net';
-import zookeeper from 'node-zookeeper-client';
+import type zookeeper from 'node-zookeeper-client'; // loaded with the first session: most services need none
 
 /** Why a request failed. After `lost` and `silent` its outcome is unknown. */
 export type ZookeeperFailure =
@@ -65,14 +65,16 @@ interface Internals {
   };
 }
 
-const { Exception } = zookeeper;
+/** Error codes and kinds of nodes of the protocol. */
 const FAILURES = new Map<number, ZookeeperFailure>([
-  [Exception.NO_NODE, 'no-node'],
-  [Exception.NODE_EXISTS, 'node-exists'],
-  [Exception.NOT_EMPTY, 'not-empty'],
-  [Exception.CONNECTION_LOSS, 'lost'],
-  [Exception.SESSION_EXPIRED, 'ended'],
+  [-101, 'no-node'],
+  [-110, 'node-exists'],
+  [-111, 'not-empty'],
+  [-4, 'lost'],
+  [-112, 'ended'],
 ]);
+const PERSISTENT = 0;
+const EPHEMERAL_SEQUENTIAL = 3;
 
 type Callback<T> = (error: Error | zookeeper.Exception | null, value: T) => void;
 
@@ -86,7 +88,8 @@ async function openZookeeper(
   timeoutMs: number,
   withinMs: number,
 ): Promise<ZookeeperSession> {
-  const client = zookeeper.createClient(servers, {
+  const { default: library } = await import('node-zookeeper-client');
+  const client = library.createClient(servers, {
     sessionTimeout: timeoutMs,
     spinDelay: RECONNECT_MS,
     retries: 0,
@@ -181,13 +184,11 @@ class Session implements ZookeeperSession {
   }
 
   async createPersistent(path: string): Promise<void> {
-    await this.#request<string>((done) => this.#client.create(path, zookeeper.CreateMode.PERSISTENT, done));
+    await this.#request<string>((done) => this.#client.create(path, PERSISTENT, done));
   }
 
   createEphemeralSequential(path: string): Promise<string> {
-    return this.#request((done) =>
-      this.#client.create(path, zookeeper.CreateMode.EPHEMERAL_SEQUENTIAL, done),
-    );
+    return this.#request((done) => this.#client.create(path, EPHEMERAL_SEQUENTIAL, done));
   }
 
   children(path: string): Promise<readonly string[]> {
