@@ -109,7 +109,8 @@ describe.concurrent('of the fault lab', { timeout: 600_000 }, () => {
       return withLane((lane) => runLockTrial(lane, { ...order, ...patience }));
     };
     let trial = await run(1);
-    for (let seed = 2; trial.word === 'one holder' && seed <= tries; seed++) trial = await run(seed);
+    const isMilder = () => trial.word !== word && ['one holder', 'fenced'].includes(trial.word);
+    for (let seed = 2; isMilder() && seed <= tries; seed++) trial = await run(seed);
     expect(trial.word, JSON.stringify(trial)).toBe(word);
     expect(wordOf(ofLocks, name, fault.title)).toBe(word);
   });

@@ -138,7 +138,12 @@ interface Observed {
 /** One run. @returns null if this process paused, which makes the order of its timers meaningless */
 async function blackHole(mode: LinkMode, open: OpenLock): Promise<Observed | null> {
   const proxy = await TcpProxy.open({ port: server.port });
-  const { lock: a, end } = await open(proxy.through(server.url));
+  // A server that answers late is connected to again.
+  const opened = await eventually(
+    () => open(proxy.through(server.url)).catch(() => null),
+    (one) => one !== null,
+  );
+  const { lock: a, end } = opened!;
   const resource = newResource();
   try {
     const lease = await hold(a, resource);

@@ -25,7 +25,11 @@ async function open(lockTtlMs = SESSION_MS): Promise<{ lock: Lock; link: TcpProx
 }
 
 async function held(lock: Lock, resource: string, waitMs = 0) {
-  const result = await lock.acquire(resource, { ttlMs: 2_000, waitMs });
+  // On a busy machine the server may be silent for longer than the sessions here allow.
+  const result = await eventually(
+    () => lock.acquire(resource, { ttlMs: 2_000, waitMs }),
+    ({ kind }) => kind !== 'unavailable',
+  );
   if (result.kind !== 'held') throw new Error(JSON.stringify(result));
   return result.lease;
 }
