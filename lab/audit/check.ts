@@ -76,8 +76,6 @@ export interface RedisSnapshot {
   readonly settling: boolean;
   /** The epoch of the mirror. */
   readonly epoch?: string | null;
-  /** What identifies the server, as at the begin of `loadedInto`; null: not known. */
-  readonly server?: string | null;
 }
 
 /** The contents of the stores after the load, read once the service has stopped. */

@@ -51,7 +51,7 @@ export async function settle(
   saleIds: readonly number[],
   { timeoutMs, stuckAfterMs }: SettleWait = defaultWait,
 ): Promise<ReadonlyMap<number, Settled>> {
-  /** The first and the last look; connecting has a bound of its own. */
+  /** The first and the last look. The time to connect has another bound. */
   let beganMs: number | null = null;
   let lookedMs = 0;
   /** Per sale: the last numbers, and since when they have not changed. */
@@ -103,16 +103,22 @@ export async function readStores(
 ): Promise<ReadonlyMap<number, StoresSnapshot>> {
   const [postgres, redis] = await Promise.all([
     withPostgres(databaseUrl, (client) => readPostgres(client, saleIds)).catch(unreadable),
-    withRedis(redisUrl, (redis) =>
-      Promise.all(saleIds.map((id) => readRedis(redis, id, settled.get(id)))),
-    ).catch(unreadable),
+    withRedis(redisUrl, async (redis) => ({
+      server: await serverOf(redis),
+      sales: await Promise.all(saleIds.map((id) => readRedis(redis, id, settled.get(id)))),
+    })).catch(unreadable),
   ]);
   const snapshot = (id: number, n: number): StoresSnapshot =>
-    ofOneEpoch({
-      postgres:
-        'unreadable' in postgres ? postgres : (postgres.get(id) ?? { unreadable: `there is no sale ${id}` }),
-      redis: 'unreadable' in redis ? redis : redis[n]!,
-    });
+    ofOneEpoch(
+      {
+        postgres:
+          'unreadable' in postgres
+            ? postgres
+            : (postgres.get(id) ?? { unreadable: `there is no sale ${id}` }),
+        redis: 'unreadable' in redis ? redis : redis.sales[n]!,
+      },
+      'unreadable' in redis ? null : redis.server,
+    );
   return new Map(saleIds.map((id, n) => [id, snapshot(id, n)]));
 }
 
@@ -169,7 +175,7 @@ export async function readNow(sql: pg.Pool, redis: Redis | null, saleId: number)
     await client.query('COMMIT');
     client.release();
     if (redis === null) return { postgres: { ...postgres, unpublished: 0 }, redis: notInRedis };
-    return ofOneEpoch({ postgres, redis: await redisNow(redis, saleId) });
+    return ofOneEpoch({ postgres, redis: await redisNow(redis, saleId) }, await serverOf(redis));
   } catch (error) {
     client.release(error as Error);
     throw error;
@@ -191,11 +197,11 @@ export async function unpublishedOf(db: Pick<pg.Pool, 'query'>, saleId: number):
 /**
  * Ignores a mirror of another epoch: the next attempt loads the sale. On a replica that was promoted, or a server restored from a
  * snapshot, it has the number of the last epoch too, which is another server's.
+ * @param server see `serverOf`
  */
-function ofOneEpoch({ postgres, redis }: StoresSnapshot): StoresSnapshot {
+function ofOneEpoch({ postgres, redis }: StoresSnapshot, server: string | null): StoresSnapshot {
   if ('unreadable' in postgres || 'unreadable' in redis) return { postgres, redis };
   const { epoch = null, loadedInto = null } = postgres.sale;
-  const { server = null } = redis;
   const isElsewhere = loadedInto !== null && server !== null && !loadedInto.startsWith(server);
   const isOther = epoch !== null && (redis.epoch !== String(epoch) || isElsewhere);
   return { postgres, redis: isOther ? { ...redis, remaining: null, held: null } : redis };
@@ -220,8 +226,7 @@ export async function readRedis(
   const { settling } = settled;
   if (counts.length === 0) return { ...notInRedis, unsettled, settling };
   const held = buyers + Number(extra);
-  const free = counts.reduce((sum, count) => sum + count, 0);
-  return { remaining: free, held, unsettled, settling, epoch, server: await serverOf(redis) };
+  return { remaining: counts.reduce((sum, count) => sum + count, 0), held, unsettled, settling, epoch };
 }
 
 /** What identifies a server in redis_epochs: its process and its last promotion. Null: not known, of a replica or a cluster. */

@@ -1,6 +1,6 @@
 /**
- * Sales. A change goes through Prisma, with an operation of its own. Its first one costs a process 0.3 s of CPU, so the statements that
- * every process sends go through the pool alone.
+ * Sales. A change is an operation of Prisma. The first one of a process costs it much CPU, so what every process reads goes through the
+ * pool alone.
  */
 import type pg from 'pg';
 import type { Sale, SaleQuery } from '../../domain/sale.ts';

@@ -192,17 +192,16 @@ function resolver(
     first === second || mirror.isCurrent(saleId, second!).catch(() => false);
 
   return async (attempt) => {
-    const [used, usedAgain]: { epoch?: number }[] = [{}, {}];
-    const first = await tryOnce(attempt, used!);
+    const used: { epoch?: number } = {};
+    const usedAgain: { epoch?: number } = {};
+    const first = await tryOnce(attempt, used);
     if (first.kind !== 'unanswered' || !(await isOver(context, mirror.keys(attempt.saleId), first)))
       return first;
-    const second = await tryOnce(attempt, usedAgain!);
+    const second = await tryOnce(attempt, usedAgain);
     const open = (reason: string) => ({ ...first, reason: `${first.reason}, then ${reason}` });
     // A retry that was not executed proves nothing: the first try may have taken a unit.
     if (second.kind === 'busy' || second.kind === 'unanswered') return open(second.reason);
-    return (await isCurrent(attempt.saleId, used!.epoch, usedAgain!.epoch))
-      ? second
-      : open(BUSY_REASONS.stale);
+    return (await isCurrent(attempt.saleId, used.epoch, usedAgain.epoch)) ? second : open(BUSY_REASONS.stale);
   };
 }
 
