@@ -110,6 +110,15 @@ describe.each(documents)('%s', (document) => {
         expect(text('.env.example'), variable).toContain(`\n# ${variable}=`);
   });
 
+  it('has tables whose rows have as many cells as the head', () => {
+    const cells = (row: string): number => row.split(/(?<!\\)\|/).length;
+    const tables = matches(prose(page), /^(\|.*\n\|[-:| ]+\|\n(?:.+\n)*)/gm);
+    for (const [head = '', ...rows] of tables.map((table) => table.trim().split('\n'))) {
+      const others = rows.filter((row) => cells(row) !== cells(head) && !row.startsWith('<!--'));
+      expect(others, head).toEqual([]);
+    }
+  });
+
   it('has samples of JSON that parse', () => {
     for (const json of samples(page, 'json')) expect(() => JSON.parse(json), json).not.toThrow();
   });
