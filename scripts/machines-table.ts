@@ -5,7 +5,7 @@ import type { Results } from '../bench/kit/results.ts';
 import { number } from '../lab/kit/text.ts';
 
 /** Attempts a second. */
-const rates = [10_000, 100_000, 1_000_000] as const;
+const rates = [10_000, 50_000, 100_000, 1_000_000] as const;
 /** A processor that is busier than this has no room for a burst. */
 const busy = 0.7;
 const servers = ['serviceCpuUs', 'redisCpuUs', 'postgresCpuUs'] as const;
