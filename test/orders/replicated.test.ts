@@ -11,7 +11,7 @@ import { users } from '../support/client.ts';
 import { openReplicated, type Replicated } from '../support/lock-groups.ts';
 import { type TestSale, World } from '../support/world.ts';
 
-const BEFORE = Number(process.env.ACCEPTED ?? 2_000);
+const BEFORE = Number(process.env.ACCEPTED ?? 600);
 const AFTER = 100;
 /** Few: what the replica acknowledges passes through this process, too. */
 const IN_FLIGHT = 16;
