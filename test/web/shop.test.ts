@@ -2,7 +2,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { TcpProxy } from '../../lab/proxy.ts';
 import { attempt, call, cancel, createSale, eventually, patch, pay, post } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
@@ -11,7 +10,6 @@ import { executablePath, inspect, openBrowser, visit } from './browser.ts';
 describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is not installed)', () => {
   let stores: TestStores;
   let service: TestService;
-  let proxy: TcpProxy;
   let browser: Browser;
 
   beforeAll(async () => {
@@ -20,11 +18,9 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl }),
       openBrowser(),
     ]);
-    proxy = await TcpProxy.to(service.url);
   });
   afterAll(async () => {
     await browser?.close();
-    await proxy?.close();
     await service?.kill();
     await stores?.[Symbol.asyncDispose]();
   });
@@ -175,16 +171,13 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
   ])('%s', async (_title, stops) => {
     const { id } = await createSale(service.url, 3);
     const name = newName();
-    // More than once: on a reused connection, a browser repeats a request by itself.
     let isLosing = true;
-    proxy.watch = (request) => {
-      if (!isLosing || !request.startsWith(`POST /sales/${id}/orders`)) return 'pass';
-      return () => {
-        proxy.set('lose-replies');
-        setTimeout(() => proxy.set('pass'), 500);
-      };
-    };
-    await visit(browser, `${proxy.through(service.url)}shop/${id}`, async (page) => {
+    await visit(browser, shop(id), async (page) => {
+      await page.route(`**/sales/${id}/orders`, async (route) => {
+        if (!isLosing) return route.continue();
+        await route.fetch(); // the service has answered
+        return route.abort('connectionreset');
+      });
       await press(page, name);
       await page.waitForSelector('text=No response came, and your order may exist');
       isLosing = false;
@@ -197,7 +190,6 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.waitForSelector('text=Your order is reserved');
     });
     expect(await ordersOf(id, name)).toEqual(['pending']);
-    proxy.watch = null;
   });
 
   it('waits as long as Retry-After says when the shop is busy, and can stop', async () => {
