@@ -140,7 +140,10 @@ async function setting(name: string, value: string): Promise<() => Promise<void>
     await client.query(`ALTER SYSTEM SET ${name} = ${value}`);
     await client.query('SELECT pg_reload_conf()');
   });
-  await sleep(200); // until the processes of Postgres have read it
+  await eventually(
+    () => stores.sql.query('SELECT current_setting($1) AS value', [name]),
+    ({ rows }) => rows[0].value === value,
+  );
   return () =>
     withPostgres(async (client) => {
       await client.query(`ALTER SYSTEM RESET ${name}`);
