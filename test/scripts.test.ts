@@ -75,7 +75,6 @@ class Dev implements AsyncDisposable {
         return [...this.log.matchAll(/"port":(\d+).*"msg":"listening"/g)][n - 1]?.[1];
       },
       (found) => found !== undefined,
-      60_000,
     );
     return `http://127.0.0.1:${port}`;
   }
@@ -84,7 +83,7 @@ class Dev implements AsyncDisposable {
   async expectNobody(): Promise<void> {
     const group = ['-o', 'args=', '-g', String(this.npm.pid)];
     const left = async () => spawnSync('ps', group, { encoding: 'utf8' }).stdout;
-    await eventually(left, (lines) => lines === '', 30_000);
+    await eventually(left, (lines) => lines === '');
     await expectNobodyOn(copy.folder, 30_000);
   }
 

@@ -47,7 +47,7 @@ describe('without a configuration', () => {
   });
 });
 
-describe('beside a service with local stores', { timeout: 120_000 }, () => {
+describe('beside a service with local stores', () => {
   it('finds the stores while the service runs, and fails otherwise', async () => {
     await using installed = await installService();
     const check = () => reconcile({}, ['--check'], installed.folder);

@@ -175,7 +175,6 @@ async function meet(
 
 it.each([...inPostgres.map(({ description }) => description.name), 'order-committer'])(
   '%s: no two writes to a sale end in a deadlock',
-  { timeout: 120_000 },
   async (name) => {
     const seller = sellerOf(name);
     const writes = Object.entries(writesOf(seller));

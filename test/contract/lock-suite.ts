@@ -302,7 +302,7 @@ function realProcesses(harness: Harness, { name: lock }: LockDescription): void 
     expect(clients.warnings).toEqual([]);
   });
 
-  it('loses no increment of an unprotected counter: 4 processes × 400', { timeout: 120_000 }, async () => {
+  it('loses no increment of an unprotected counter: 4 processes × 400', async () => {
     const resource = harness.resource();
     const { servers: urls } = harness.fixture;
     const counting = { resource, times: 400, counterUrl: urls.counterUrl ?? urls.redisUrl };

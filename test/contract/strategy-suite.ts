@@ -223,7 +223,6 @@ export function strategyContract(
       await eventually(
         () => now(sale.id),
         ({ sold }) => sold > 10,
-        20_000,
       );
       await a.kill();
       const answers = (await rush).flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));

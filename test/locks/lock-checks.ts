@@ -2,20 +2,30 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
-import { type AcquireOptions, LeaseLostError, type Lock, using } from '../../src/locks/lock.ts';
+import { type AcquireOptions, type Lease, LeaseLostError, type Lock, using } from '../../src/locks/lock.ts';
 import { watchLoss } from '../contract/lock-steps.ts';
 import { eventually } from '../support/client.ts';
 import type { Group, GroupProcess } from '../support/lock-groups.ts';
 
-/** Acquires a free lock. A server that is late on a busy machine is asked again. @throws when another claim holds it */
+/** A server that is late on a busy machine is asked again. */
+const untilAvailable = <T extends { readonly kind: string }>(ask: () => Promise<T>): Promise<T> =>
+  eventually(ask, ({ kind }) => kind !== 'unavailable');
+
+/** Acquires a free lock. @throws when another claim holds it */
 export async function held(lock: Lock, resource: string, more: Partial<AcquireOptions> = {}) {
-  const result = await eventually(
-    () => lock.acquire(resource, { ttlMs: 2_000, waitMs: 0, ...more }),
-    ({ kind }) => kind !== 'unavailable',
-    10_000,
-  );
+  const result = await untilAvailable(() => lock.acquire(resource, { ttlMs: 2_000, waitMs: 0, ...more }));
   if (result.kind !== 'held') throw new Error(JSON.stringify(result));
   return result.lease;
+}
+
+/** Waits for the first renewal of a lease. */
+export async function renewed(lease: Lease): Promise<void> {
+  const { deadlineMs } = lease;
+  await eventually(
+    async () => lease.deadlineMs,
+    (nowMs) => nowMs > deadlineMs,
+  );
+  expect(lease.signal.aborted).toBe(false);
 }
 
 export function commonChecks(open: () => Promise<Group>): void {
@@ -50,12 +60,14 @@ export function commonChecks(open: () => Promise<Group>): void {
     let inside = 0;
     const work = processes.flatMap(({ lock }) =>
       Array.from({ length: 15 }, () =>
-        using(lock, 'counter', { ttlMs: 5_000, waitMs: 30_000 }, async () => {
-          expect(++inside).toBe(1);
-          const value = Number((await counter!.get('counter')) ?? 0);
-          await counter!.set('counter', value + 1);
-          inside--;
-        }),
+        untilAvailable(() =>
+          using(lock, 'counter', { ttlMs: 5_000, waitMs: 60_000 }, async () => {
+            expect(++inside).toBe(1);
+            const value = Number((await counter!.get('counter')) ?? 0);
+            await counter!.set('counter', value + 1);
+            inside--;
+          }),
+        ),
       ),
     );
     for (const result of await Promise.all(work)) expect(result.kind).toBe('done');

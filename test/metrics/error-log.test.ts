@@ -68,7 +68,7 @@ it('a service without Redis logs each error once and counts them all', async () 
     );
     return Number(line?.[1] ?? 0);
   };
-  await eventually(counted, (count) => count >= 12, 30_000);
+  await eventually(counted, (count) => count >= 12);
   const lines = service.log
     .filter((line) => line.includes('Operation failed: redis-connection'))
     .map((line) => JSON.parse(line) as { err: { code?: string; message: string }; repeated?: number });

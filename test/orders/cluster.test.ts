@@ -150,11 +150,11 @@ it.each(['lua', 'segmented-lock'])(
     await using world = await World.open({ strategy, env: { REDIS_URL: masters.url } });
     const ready = async () => call(`${await world.url()}/readyz`);
     const until = async (status: number, word: string) =>
-      eventually(ready, (now) => now.status === status && now.body.status === word, 60_000);
+      eventually(ready, (now) => now.status === status && now.body.status === word);
     /** Waits for the causes: other loops may be degraded first. */
     const untilNamed = async (...causes: RegExp[]) => {
       const named = (body: unknown) => causes.every((cause) => cause.test(JSON.stringify(body)));
-      const { body } = await eventually(ready, (now) => now.status === 200 && named(now.body), 60_000);
+      const { body } = await eventually(ready, (now) => now.status === 200 && named(now.body));
       expect(body.status).toBe('degraded');
     };
     await until(200, 'ok');

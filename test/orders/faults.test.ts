@@ -203,7 +203,6 @@ describe('Postgres slow', () => {
     await eventually(
       () => sold(sale.id),
       (n) => n === 50,
-      15_000,
     );
     for (const { body } of answers)
       expect((await call(`${service.url}/orders/${body.orderId}`)).status).toBe(200);
@@ -221,7 +220,6 @@ describe('Postgres slow', () => {
     await eventually(
       () => sold(sale.id),
       (n) => n === 10,
-      15_000,
     );
     const { rows } = await scene.stores.sql.query<{ of: string }>(
       'SELECT user_id AS of FROM orders WHERE sale_id = $1',

@@ -64,7 +64,6 @@ const untilPending = (saleId: number, count: number) =>
   eventually(
     () => pending(saleId),
     (n) => n === count,
-    30_000,
   );
 
 async function metric(name: string, loop: string): Promise<number> {
@@ -102,7 +101,6 @@ async function expectHealed(loop: string): Promise<void> {
   await eventually(
     async () => (await call(`${service.url}/readyz`)).body.status,
     (status) => status === 'ok',
-    30_000,
   );
   expect(await metric('failing', loop)).toBe(0);
   await eventually(
@@ -154,10 +152,10 @@ it('a task that cannot be claimed: the others are done', async () => {
   );
   const [failing] = await writeTasks(stores, 50);
   const done = async () => (await stores.sql.query(`SELECT FROM tasks WHERE state = 'done'`)).rowCount;
-  await eventually(done, (n) => n === 49, 30_000);
+  await eventually(done, (n) => n === 49);
   await expectDegraded('tasks', new RegExp(`^1 failing; task ${failing}: not this task$`));
   await heal();
-  await eventually(done, (n) => n === 50, 30_000);
+  await eventually(done, (n) => n === 50);
   await expectHealed('tasks');
 });
 
@@ -191,7 +189,6 @@ it.each([
   await eventually(
     () => waiting(broken.id),
     (n) => n === 0,
-    30_000,
   );
   await expectHealed('mirror-outbox');
 });

@@ -100,7 +100,7 @@ describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
   });
 });
 
-it('a repeat does not release what a commit in progress is about to place', { timeout: 90_000 }, async () => {
+it('a repeat does not release what a commit in progress is about to place', async () => {
   const { sql } = scene.stores;
   const { rows } = await sql.query<{ name: string }>('SELECT current_database() AS name');
   await sql.query(`ALTER DATABASE ${rows[0]!.name} SET synchronous_commit = on`);
@@ -197,7 +197,6 @@ describe('CONFIRM=accepted', () => {
     await eventually(
       () => scene.stores.redis.hget(`stampede:{sale:${id}}:state`, 'remaining'),
       (remaining) => remaining === '1',
-      20_000,
     );
     const paying = await whileCommitsWait(scene.stores.sql, id, async () => {
       expect((await attempt(one.url, id, 'carl')).status).toBe(202);
@@ -209,12 +208,10 @@ describe('CONFIRM=accepted', () => {
     await eventually(
       () => ordersOf(id, 'carl'),
       (ids) => ids.length === 1,
-      20_000,
     );
     const paid = await eventually(
       () => pay(two.url, late.body.orderId),
       ({ status }) => status === 200,
-      20_000,
     );
     expect(paid.body.status).toBe('refund-due');
   });
@@ -244,7 +241,6 @@ describe('CONFIRM=accepted', () => {
     const paid = await eventually(
       () => pay(two.url, orderId),
       (answer) => answer.status !== 503,
-      20_000,
     );
     expect(paid).toMatchObject({ status: 200, body: { status: 'paid' } });
     expect((await cancel(one.url, '01939b2e-7f7c-7000-8000-000000000001')).status).toBe(404);

@@ -76,7 +76,6 @@ const untilRefused = (answered: readonly Answered[], many: number) =>
   eventually(
     async () => answered.filter(({ answer }) => answer.status === 503).length,
     (n) => n >= many,
-    60_000,
   );
 
 /** After an outage: every 201 is kept, other attempts may be repeated, and the sale sells to its last unit. */
@@ -110,7 +109,6 @@ const expectSettled = (saleId: number, most = 0) =>
   eventually(
     () => scene.stores.redis.zcard(`stampede:{sale:${saleId}}:reservations`),
     (pending) => pending <= most,
-    20_000,
   );
 
 it.each(['lua', 'for-update', 'group-commit'])(
@@ -234,7 +232,6 @@ describe('CONFIRM=accepted', { timeout: 300_000 }, () => {
     await eventually(
       () => committed(ids),
       (n) => n === 10,
-      40_000,
     );
     expect(await sold(saleId)).toBe(10);
     await expectSettled(saleId);
@@ -249,7 +246,6 @@ describe('CONFIRM=accepted', { timeout: 300_000 }, () => {
     await eventually(
       () => sold(saleId),
       (n) => n === 10,
-      40_000,
     );
     expect(await committed(ids)).toBe(0);
   });
@@ -284,7 +280,6 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 300_000 }, (STRATEGY) 
     await eventually(
       () => ordersOf(sale.id, 'stays-away'),
       (ids) => ids[0] === lost[1],
-      30_000,
     );
     expect(await ordersOf(sale.id, 'comes-back')).toEqual([lost[0]]);
     expect((await buy(service.url, sale.id, 'late')).problem).toBe('sold-out');
@@ -304,7 +299,6 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 300_000 }, (STRATEGY) 
     await eventually(
       () => buy(service.url, sale.id, 'second'),
       ({ status }) => status === 201,
-      30_000,
     );
     expect((await buy(service.url, sale.id, 'third')).problem).toBe('sold-out');
   });
@@ -360,7 +354,6 @@ describe.each([
       await eventually(
         () => status(due!),
         (is) => is === 'expired',
-        20_000,
       );
       expect(await status(fresh!)).toBe('pending');
     },
@@ -378,7 +371,6 @@ describe.each([
     await eventually(
       () => ordersOf(sale.id, 'left'),
       (ids) => ids[0] === orderId,
-      30_000,
     );
     await expectSettled(sale.id);
   });

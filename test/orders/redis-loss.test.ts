@@ -220,7 +220,6 @@ describeInFull('a unit on its way back', () => {
       await eventually(
         () => unpublishedOf(world.stores.sql, sale.id),
         (changes) => changes === 0,
-        30_000,
       );
       expect((await redisNow(world.stores.redis, sale.id)).remaining).toBe(0);
       await expectLeft(sale, 0);
@@ -300,7 +299,6 @@ async function inStep(): Promise<void> {
       return primary.wait(1, 500);
     },
     (replicas) => replicas === 1,
-    30_000,
   ).finally(() => primary.disconnect());
 }
 

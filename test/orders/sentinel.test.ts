@@ -60,7 +60,7 @@ describe('there and back', () => {
       String(await first.call('CLIENT', 'LIST', 'TYPE', 'normal')).split('\n').length;
     const before = await clients();
     await sentinels.switchOver();
-    await eventually(clients, (count) => count >= before + SERVICES, 60_000);
+    await eventually(clients, (count) => count >= before + SERVICES);
     first.disconnect();
   }
   const client = () => sentinels.client();

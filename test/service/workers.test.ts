@@ -76,7 +76,7 @@ it('adds up the metrics of both, whichever answers', async () => {
   ).toBe(50);
 });
 
-it('replaces a dead worker, and keeps selling', { timeout: 120_000 }, async () => {
+it('replaces a dead worker, and keeps selling', async () => {
   const { id } = await createSale(url, 100);
   const [first] = serving();
   const buying = users(100, 'one').map((user) => buy(url, id, user));
@@ -86,7 +86,6 @@ it('replaces a dead worker, and keeps selling', { timeout: 120_000 }, async () =
   await eventually(
     async () => serving(),
     (pids) => pids.length === 2 && !pids.includes(first!),
-    30_000,
   );
   expect(service.log.some((line) => line.includes('starting another'))).toBe(true);
   expect((await attempt(url, id, 'late')).problem).toBe('sold-out');

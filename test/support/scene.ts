@@ -55,7 +55,6 @@ export function openScene(open: () => Promise<TestStores> = openTestStores): Sce
       eventually(
         async () => (await redisNow(stores.redis, saleId)).unsettled,
         (unsettled) => unsettled === count,
-        30_000,
       ),
   };
 }

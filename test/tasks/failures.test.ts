@@ -39,7 +39,6 @@ const until = (state: string, count: number) =>
   eventually(
     () => statesOf(stores),
     (states) => states[state] === count,
-    25_000,
   );
 
 describe('a handler that fails', () => {

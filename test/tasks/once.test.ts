@@ -44,7 +44,6 @@ const allDone = (count: number) =>
   eventually(
     () => statesOf(stores),
     (states) => states.done === count,
-    50_000,
   );
 
 /** A lock that fails: everybody holds it, always. */
@@ -215,7 +214,6 @@ describe('duplicates run once', () => {
         return task!;
       },
       ({ state }) => state === 'done',
-      30_000,
     );
     const done = await other.table.get(id!);
     wakeUp();

@@ -45,7 +45,6 @@ const until = (service: TestService, id: number, state: string) =>
   eventually(
     () => taskOf(service, id),
     (task) => task.state === state,
-    30_000,
   );
 
 describe('several services', () => {
@@ -57,7 +56,6 @@ describe('several services', () => {
     await eventually(
       () => statesOf(stores),
       ({ waiting = 0, processing = 0, retry = 0 }) => waiting + processing + retry === 0,
-      30_000,
     );
     expect([...seen.values()]).toEqual(Array(200).fill(1));
     for (const service of [first, second]) {
