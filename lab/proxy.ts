@@ -212,8 +212,9 @@ export class TcpProxy implements Link, AsyncDisposable {
     for (const { client, upstream } of this.#pairs) if (client.destroyed) upstream.end();
   }
 
-  /** Leads new connections to another server; cuts the existing ones. */
+  /** Leads new connections to another server; cuts the existing ones, if it is another one. */
   lead(port: number): void {
+    if (port === this.#port) return;
     this.#port = port;
     this.cut();
   }

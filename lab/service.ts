@@ -49,10 +49,10 @@ export interface ServiceOptions extends Wait {
   readonly nodeOptions?: readonly string[];
 }
 
-/** Starts the service and waits until it listens, 30 s by default. @throws with its last lines */
+/** Starts the service and waits until it listens, 2 min by default: a busy machine migrates for half a minute. @throws with its last lines */
 export async function startService(
   settings: ServiceSettings,
-  { entry = serviceEntry, nodeOptions = [], withinMs = 30_000, signal }: ServiceOptions = {},
+  { entry = serviceEntry, nodeOptions = [], withinMs = 120_000, signal }: ServiceOptions = {},
 ): Promise<Service> {
   let onLine = (_line: string): void => {};
   const remote = remoteService();

@@ -168,6 +168,11 @@ export const lockFaults: readonly LockFault[] = [
       }
     },
     lastsMs: 2_000,
+    async heal({ servers, others }) {
+      // On a slow machine the Sentinels may have begun a second failover, to another replica.
+      const port = await servers.promoted();
+      for (const link of others) link.lead(port);
+    },
   },
   {
     name: 'clock-ahead',

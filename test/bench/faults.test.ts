@@ -106,7 +106,10 @@ describe.concurrent('of the fault lab', { timeout: 600_000 }, () => {
     const run = (seed: number) => {
       const order = { lock, fault, seed, folder: path.join(folder, `${name}-${faultName}`), clock, signal };
       const patience = word === 'stuck' ? {} : { patienceMs: PATIENCE_MS };
-      return withLane((lane) => runLockTrial(lane, { ...order, ...patience }));
+      return withLane(async (lane) => {
+        const trial = await runLockTrial(lane, { ...order, ...patience });
+        return { ...trial, last: lane.events.slice(-4) };
+      });
     };
     let trial = await run(1);
     const isMilder = () => trial.word !== word && ['one holder', 'fenced'].includes(trial.word);

@@ -175,6 +175,7 @@ async function meet(
 
 it.each([...inPostgres.map(({ description }) => description.name), 'order-committer'])(
   '%s: no two writes to a sale end in a deadlock',
+  { timeout: 600_000 },
   async (name) => {
     const seller = sellerOf(name);
     const writes = Object.entries(writesOf(seller));
