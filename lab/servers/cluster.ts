@@ -43,9 +43,9 @@ export type Ways = (
 const SLOTS = 16_384;
 const PATIENCE_MS = 60_000;
 const POLL_MS = 50;
-/** A replica is promoted soon after its master is silent, however old its data is. */
+const ARGS = [...eagerPrimary, '--repl-ping-replica-period', '1', '--cluster-enabled', 'yes'];
+/** Where there are replicas, one is promoted soon after its master is silent, however old its data is. */
 const FAILOVER = ['--cluster-node-timeout', '1000', '--cluster-replica-validity-factor', '0'];
-const ARGS = [...eagerPrimary, '--repl-ping-replica-period', '1', '--cluster-enabled', 'yes', ...FAILOVER];
 
 /**
  * @param replicas of each master
@@ -57,6 +57,7 @@ export async function startRedisCluster(
   replicas: number,
   ways?: Ways,
 ): Promise<RedisCluster> {
+  const more = replicas > 0 ? FAILOVER : [];
   const members: ClusterMember[] = [];
   const stop = async () => {
     for (const { client } of members) client.disconnect();
@@ -64,7 +65,7 @@ export async function startRedisCluster(
   };
   try {
     for (let n = 0; n < masters * (1 + replicas); n++)
-      members.push(await openMember(join(folder, String(n)), `127.0.0.${n + 2}`, ways));
+      members.push(await openMember(join(folder, String(n)), more, `127.0.0.${n + 2}`, ways));
     await form(members, masters);
   } catch (error) {
     await stop();
@@ -92,10 +93,15 @@ async function openMember(...given: Parameters<typeof openMemberOnce>): Promise<
   }
 }
 
-async function openMemberOnce(folder: string, address: string, ways?: Ways): Promise<ClusterMember> {
+async function openMemberOnce(
+  folder: string,
+  more: readonly string[],
+  address: string,
+  ways?: Ways,
+): Promise<ClusterMember> {
   const port = await freePort();
   const busPort = await freePort();
-  const args = [...ARGS, '--cluster-port', String(busPort)];
+  const args = [...ARGS, ...more, '--cluster-port', String(busPort)];
   const announced = await ways?.(port, busPort, address);
   if (announced !== undefined) {
     args.push('--bind-source-addr', address, '--cluster-announce-ip', '127.0.0.1');

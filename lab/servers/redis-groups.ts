@@ -3,11 +3,10 @@
 import { type LabOptions, type LabServers, lacking } from './lab-servers.ts';
 import { openLinkedCluster } from './linked-cluster.ts';
 import { durableArgs } from './redis.ts';
-import { openSentinels } from './sentinels.ts';
+import { NEVER_MS, openSentinels } from './sentinels.ts';
 
 /** The Sentinels promote when the lab cuts the primary off, and not when the machine is slow. */
 const DOWN_AFTER_MS = 500;
-const NEVER_MS = 600_000;
 
 /** A primary with replicas, and three Sentinels. */
 export async function openSentinelRedis({
@@ -17,11 +16,11 @@ export async function openSentinelRedis({
 }: LabOptions): Promise<LabServers> {
   const group = await openSentinels({
     replicas: Math.max(1, replicas),
+    downAfterMs: NEVER_MS,
     ...(durable && { args: durableArgs }),
     ...(program && { program }),
   });
   const first = group.servers[0]!;
-  await group.setDownAfter(NEVER_MS);
   const urls = ([port]: readonly number[]) => ({ redisUrl: `redis://127.0.0.1:${port}` });
   return {
     ...lacking.group,

@@ -19,6 +19,8 @@ const SERVICE = 'sale-primary';
 const SENTINELS = 3;
 /** How long a server is silent before a Sentinel calls it down; the usual 30 s would dominate what a test measures. */
 const DOWN_AFTER_MS = 500;
+/** For groups that must not fail over because the machine is slow. */
+export const NEVER_MS = 600_000;
 /** Logged by a Sentinel once it runs. Another process may have taken its port. */
 const MONITORS = '+monitor';
 const PORT_TRIES = 5;
@@ -60,6 +62,8 @@ export interface SentinelOptions {
   /** Time until the Sentinels undo `cutReplication`; by default 3 s. */
   readonly failoverTimeoutMs?: number;
   readonly replicas?: number;
+  /** How long a server has to be silent before a Sentinel calls it down; by default 0.5 s. */
+  readonly downAfterMs?: number;
   /** Further arguments of the servers; they win. */
   readonly args?: readonly string[];
   /** The program of servers and Sentinels; by default the installed Redis. */
@@ -67,7 +71,7 @@ export interface SentinelOptions {
 }
 
 export async function openSentinels(options: SentinelOptions = {}): Promise<Sentinels> {
-  const { failoverTimeoutMs = 3_000, replicas = 1 } = options;
+  const { failoverTimeoutMs = 3_000, replicas = 1, downAfterMs = DOWN_AFTER_MS } = options;
   const folder = await temporaryFolder('stampede-sentinel-');
   const { servers, links, linkOf, start } = startServers(folder, options);
   const processes: ServerProcess[] = [];
@@ -78,10 +82,11 @@ export async function openSentinels(options: SentinelOptions = {}): Promise<Sent
     await rm(folder, { recursive: true, force: true });
   };
   const open = async (): Promise<readonly number[]> => {
+    const times = { 'down-after-milliseconds': downAfterMs, 'failover-timeout': failoverTimeoutMs };
     await start(0, null);
     for (let n = 1; n <= replicas; n++) await start(n, links[0]!.port);
     const program = options.program ?? (await ensureRedisServer()).path;
-    const ports = await startSentinels(folder, program, links[0]!.port, failoverTimeoutMs, processes);
+    const ports = await startSentinels(folder, program, links[0]!.port, times, processes);
     await untilReady(ports.at(-1)!, replicas);
     return ports;
   };
@@ -165,15 +170,14 @@ async function startSentinels(
   folder: string,
   command: string,
   primary: number,
-  failoverTimeoutMs: number,
+  times: Readonly<Record<string, number>>,
   processes: ServerProcess[],
 ): Promise<readonly number[]> {
   const settings = [
     'bind 127.0.0.1',
     `dir ${folder}`,
     `sentinel monitor ${SERVICE} 127.0.0.1 ${primary} 2`,
-    `sentinel down-after-milliseconds ${SERVICE} ${DOWN_AFTER_MS}`,
-    `sentinel failover-timeout ${SERVICE} ${failoverTimeoutMs}`,
+    ...Object.entries(times).map(([name, ms]) => `sentinel ${name} ${SERVICE} ${ms}`),
   ];
   const ports: number[] = [];
   for (let tries = 0; ports.length < SENTINELS; tries++) {

@@ -7,7 +7,7 @@ import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { type Link, TcpProxy } from '../../lab/proxy.ts';
 import { startRedisCluster } from '../../lab/servers/cluster.ts';
 import { eagerPrimary, plainRedis, untilReplicated } from '../../lab/servers/redis.ts';
-import { openSentinels } from '../../lab/servers/sentinels.ts';
+import { NEVER_MS, openSentinels } from '../../lab/servers/sentinels.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import type { RedisClient, RedlockServer } from '../../src/locks/clients.ts';
 import type { Lock } from '../../src/locks/lock.ts';
@@ -182,7 +182,7 @@ export async function redisLocksBehind(
 ): Promise<LockFixture> {
   const [stores, servers] = await Promise.all([
     openTestStores(),
-    kind === 'sentinels' ? openSentinels() : openCluster(),
+    kind === 'sentinels' ? openSentinels({ downAfterMs: NEVER_MS }) : openCluster(),
   ]);
   const { url, ports } = servers;
   return crashing({
