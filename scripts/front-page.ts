@@ -13,10 +13,10 @@ interface Race {
 
 /** The strategies that the README names, and when to use each. */
 const CHOICES = {
-  lua: 'Redis is there: a rush for one sale or many',
+  lua: 'you run Redis: a rush for one sale or many',
   'group-commit': 'Postgres alone: a rush for one sale or many',
   'conditional-update':
-    'Postgres alone, up to about a thousand orders a second: one statement that everyone can read',
+    'Postgres alone, up to about a thousand orders a second: one short SQL statement',
   'skip-locked': 'each unit has to be a row, to which your own code adds a serial number or a key',
 } as const;
 
@@ -39,5 +39,5 @@ export function raceResult({ lanes, options, commit }: Race): string {
     const over = sold - options.units;
     return `\`${strategy}\` sold ${sold}${over > 0 ? `, ${over} too many` : ''}`;
   });
-  return `The picture is from \`npm run race\`, which takes half a minute: each strategy sells ${options.units} units to the same ${number(options.customers)} customers, and Redis loses its data after five seconds. ${said.join('; ')} (commit ${shortCommit(commit)}).`;
+  return `The picture is from \`npm run race -- --headless --fault redis-emptied@5\`: each strategy has servers of its own and sells ${options.units} units to the same ${number(options.customers)} customers, and Redis loses its data after five seconds; \`npm run race\` opens the race as a page. ${said.join('; ')} (commit ${shortCommit(commit)}).`;
 }

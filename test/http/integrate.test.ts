@@ -27,8 +27,11 @@ let service: TestService;
 let folder: string;
 const fronts: Server[] = [];
 
-/** In front of the service: answers a purchase with these problems, one after the other, and then passes requests on. */
-async function front(...steps: (keyof typeof problems | 'lost')[]): Promise<string> {
+/**
+ * In front of the service: answers a purchase with these problems, one after the other, and then passes requests on. `proxy`: as something
+ * in between answers.
+ */
+async function front(...steps: (keyof typeof problems | 'lost' | 'proxy')[]): Promise<string> {
   const server = createServer(async (request, response) => {
     const chunks: Buffer[] = [];
     for await (const chunk of request) chunks.push(chunk as Buffer);
@@ -45,6 +48,10 @@ async function front(...steps: (keyof typeof problems | 'lost')[]): Promise<stri
       response.writeHead(answer!.status, { 'Content-Type': answer!.headers.get('content-type')! });
       return void response.end(await answer!.text());
     }
+    if (step === 'proxy') {
+      response.writeHead(429, { 'Content-Type': 'text/html', 'Retry-After': new Date().toUTCString() });
+      return void response.end('<h1>Too many requests</h1>');
+    }
     const { status, title }: Problem = problems[step];
     response.writeHead(status, { 'Content-Type': 'application/problem+json', 'Retry-After': '1' });
     response.end(JSON.stringify({ type: `/problems/${step}`, title, status }));
@@ -58,16 +65,16 @@ const TYPESCRIPT = `import { buy } from './buy.ts';
 import { defaults } from './stampede.ts';
 defaults.baseUrl = process.argv[2]!;
 const bought = await buy(Number(process.argv[3]), { userId: process.argv[4]! }, Number(process.argv[5]) * 1_000);
-console.log(bought.kind === 'refused' ? bought.problem : bought.kind === 'order' ? bought.orderId : bought.mayExist);
+console.log(bought.kind === 'order' ? bought.orderId : (bought.kind === 'refused' ? bought.problem + ' ' : '') + bought.mayExist);
 `;
 const PYTHON = `import sys
 from buy import Refused, buy
 try:
     print(buy(sys.argv[1], sys.argv[2], {'userId': sys.argv[3]}, int(sys.argv[4]))['orderId'])
 except Refused as refused:
-    print(refused.args[0])
-except TimeoutError:
-    print('true')
+    print(refused.args[0], str(refused.args[1]).lower())
+except TimeoutError as late:
+    print(str(late.args[0]).lower())
 `;
 
 beforeAll(async () => {
@@ -106,7 +113,15 @@ describe.concurrent.each(CLIENTS)('in %s', (name, program, args) => {
 
   it.skipIf(isMissing)('buys one order through every answer that asks for a repeat', async () => {
     const { id } = await createSale(service.url, 5);
-    const url = await front('busy', 'too-many-requests', 'lost', 'too-early', 'unknown-outcome', 'busy');
+    const url = await front(
+      'busy',
+      'too-many-requests',
+      'lost',
+      'proxy',
+      'too-early',
+      'unknown-outcome',
+      'busy',
+    );
     const orderId = await buy(url, id, 'ann', 600);
     const { body } = await call(`${service.url}/sales/${id}/orders?userId=ann`);
     expect(body).toMatchObject({ orderId, status: 'pending' });
@@ -118,8 +133,10 @@ describe.concurrent.each(CLIENTS)('in %s', (name, program, args) => {
     async () => {
       const { id } = await createSale(service.url, 1);
       await buy(service.url, id, `first of ${name}`.replaceAll(' ', '.'), 600);
-      expect(await buy(await front(), id, 'ben', 600)).toBe('sold-out');
+      expect(await buy(await front(), id, 'ben', 600)).toBe('sold-out false');
+      expect(await buy(await front('lost', 'invalid-ticket'), id, 'dan', 600)).toBe('invalid-ticket true');
       expect(await buy(await front('lost', 'lost'), id, 'eve', 0)).toBe('true');
+      expect(await buy(await front('busy'), id, 'fay', 0)).toBe('false');
     },
   );
 });
