@@ -30,7 +30,7 @@ const ticketPaths: ZodOpenApiPathsObject = {
       operationId: 'createTicket',
       summary: 'Get a ticket, with AUTH=jwt',
       description:
-        'A purchase needs it. Before the start of the sale the turn is drawn by lot; later it is the next free one. A repeat returns the same turn.',
+        'A purchase needs it. Until the lottery of the sale ends the turn is drawn by lot; later it is the next free one. A repeat returns the same turn until the ticket expires.',
       tags: ['Orders'],
       security: customer,
       requestParams: { path: salePath },

@@ -50,7 +50,7 @@ export const problems = {
   },
   unauthorized: {
     meaning:
-      "an administrative route without a valid token; with `AUTH=jwt`, a customer's route without a token of the issuer",
+      "an administrative route without a valid token, where `ADMIN_TOKEN` is set; with `AUTH=jwt`, a customer's route without a token of the issuer or an administrator",
     repeat: 'token',
     status: 401,
     title: 'Token required',
@@ -73,7 +73,7 @@ export const problems = {
   },
   forbidden: {
     meaning:
-      'an administrative route called from another machine, through a proxy, or by a page of another site, while no `ADMIN_TOKEN` is set',
+      "an administrative route called from another machine, through a proxy, or by a page of another site, while no `ADMIN_TOKEN` is set; a ticket for an administrator's token",
     status: 403,
     title: 'Not allowed',
   },
