@@ -1,8 +1,7 @@
 /** A service with separate stores and a proxy to each store, for fault injection. */
-import { randomInt } from 'node:crypto';
 import { mkdir, rm } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
+import { freePort } from '../src/local/server-process.ts';
 import type { Shop, StrategyFault } from './faults/strategy-fault.ts';
 import { TcpProxy } from './proxy.ts';
 import type { LabOptions } from './servers/lab-servers.ts';
@@ -71,7 +70,7 @@ async function open(
   const wayTo = async ({ port }: { readonly port: number }): Promise<TcpProxy> =>
     Object.assign(use(await TcpProxy.open({ port, remembers: false })), { rttMs });
   const [toRedis, toPostgres] = [await wayTo(redisNode), await wayTo(postgresNode)];
-  const port = await quietPort();
+  const port = await freePort();
   const start = (): Promise<Service> => {
     const through = {
       ...(redis.groupUrls ?? redis.urls([toRedis.port])),
@@ -113,19 +112,4 @@ function postgresOptions({ folder, clock = null, needs = {} }: ShopOptions): Lab
   const { group = null, smallDisk = false } = needs;
   const own = group === 'sentinels' ? null : group;
   return { folder: join(folder, 'postgres'), clock, durable: true, group: own, smallDisk };
-}
-
-/** A free port outside the ephemeral range, so that it is still free when the service restarts seconds later. */
-async function quietPort(): Promise<number> {
-  for (;;) {
-    const port = randomInt(20_000, 30_000);
-    const server = createServer();
-    const isFree = await new Promise<boolean>((resolve) => {
-      server.once('error', () => resolve(false));
-      server.listen(port, '127.0.0.1', () => resolve(true));
-    });
-    if (!isFree) continue;
-    await new Promise((resolve) => server.close(resolve));
-    return port;
-  }
 }

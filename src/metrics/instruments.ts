@@ -1,48 +1,16 @@
 /** Prometheus metrics of the service. Durations are in seconds, as Prometheus recommends. */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 
-export interface Instruments {
-  readonly registry: Registry;
-  /** Attempts decided by one script or statement, for strategies that batch. */
-  readonly attemptBatchSize: Histogram;
-  /** Orders in one statement of the order committer. */
-  readonly commitBatchSize: Histogram;
-  /** Abandoned reservations that the reaper committed or released. */
-  readonly reservationsReaped: Counter<'result'>;
-  /** Status changes of orders after they were placed. */
-  readonly transitions: Counter<'to'>;
-  /** Units by which Redis was repaired to match Postgres; the direction `surplus` would have oversold without the CHECK. */
-  readonly driftUnits: Counter<'direction'>;
-  /** How long acquisitions of LOCK waited, by result. */
-  readonly lockWaitSeconds: Histogram<'lock' | 'result'>;
-  /** Leases of LOCK by how they ended: see `ReleaseResult`. */
-  readonly leasesEnded: Counter<'lock' | 'ended'>;
-  /** Duration of attempts at tasks by result. */
-  readonly taskSeconds: Histogram<'kind' | 'result'>;
-  /** Abandoned tasks by the state in which they were left. */
-  readonly tasksReclaimed: Counter<'from'>;
-  /** Requests refused before the service worked on them, by reason. */
-  readonly refusals: Counter<'reason'>;
-  readonly ticketsIssued: Counter;
-  /** Checks before a ticket by result: `passed`, `challenged` (no proof was sent), `failed`. */
-  readonly botChecks: Counter<'result'>;
-  /** Payment notifications by effect, or by the reason why they had none. */
-  readonly paymentNotifications: Counter<'result'>;
-  /** Administrative requests that change something. */
-  readonly adminActs: Counter<'route'>;
-  /** Rows that were deleted because they were old. */
-  readonly rowsDeleted: Counter<'table'>;
-  /** Failed store operations. */
-  readonly storeErrors: Counter<'store' | 'operation'>;
-}
+/** What each one counts is its `help`. */
+export type Instruments = ReturnType<typeof createInstruments>;
 
 const BATCH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-export function createInstruments(): Instruments {
+export function createInstruments() {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
   const registers = [registry];
-  const instruments: Instruments = {
+  const instruments = {
     registry,
     attemptBatchSize: new Histogram({
       name: 'stampede_attempt_batch_size',
@@ -175,67 +143,80 @@ function taskInstruments(registers: Registry[]) {
   };
 }
 
-/** Exposes the number of sold-out latches, read at each scrape. */
-export function measureLatch({ registry }: Instruments, latch: { readonly size: number }): void {
+interface Scraped<T> {
+  /** Without `stampede_`. */
+  readonly name: string;
+  readonly help: string;
+  /** `max`: every process reads the same; by default the values of the processes are added. */
+  readonly aggregator?: 'max';
+  /** Reads the value at each scrape; null: it is not known, and the metric is absent. */
+  read(): T | null | Promise<T | null>;
+}
+
+function gauge({ registry }: Instruments, { name, read, ...options }: Scraped<number>): void {
   new Gauge({
-    name: 'stampede_sold_out_latches',
-    help: 'Sales that this process answers as sold out without asking a store',
-    aggregator: 'max', // processes latch the same sales
+    ...options,
+    name: `stampede_${name}`,
     registers: [registry],
-    collect() {
-      this.set(latch.size);
+    async collect() {
+      const value = await read();
+      if (value === null) this.remove();
+      else this.set(value);
     },
   });
 }
 
-/** Exposes the queue of the order committer, read at each scrape. */
-export function measureCommitter({ registry }: Instruments, committer: { readonly waiting: number }): void {
-  new Gauge({
-    name: 'stampede_commit_queue_orders',
-    help: 'Orders queued for commit',
-    registers: [registry],
-    collect() {
-      this.set(committer.waiting);
-    },
-  });
-}
-
-/** Exposes the state of load shedding, read at each scrape. */
-export function measureAdmission(
+function gaugeBy(
+  label: string,
   { registry }: Instruments,
+  { name, read, ...options }: Scraped<ReadonlyMap<string, number>>,
+): void {
+  new Gauge({
+    ...options,
+    name: `stampede_${name}`,
+    labelNames: [label],
+    registers: [registry],
+    async collect() {
+      const values = await read();
+      this.reset();
+      for (const [value, count] of values ?? []) this.set({ [label]: value }, count);
+    },
+  });
+}
+
+export function measureLatch(instruments: Instruments, latch: { readonly size: number }): void {
+  const help = 'Sales that this process answers as sold out without asking a store';
+  gauge(instruments, { name: 'sold_out_latches', help, aggregator: 'max', read: () => latch.size }); // processes latch the same sales
+}
+
+export function measureCommitter(instruments: Instruments, committer: { readonly waiting: number }): void {
+  gauge(instruments, {
+    name: 'commit_queue_orders',
+    help: 'Orders queued for commit',
+    read: () => committer.waiting,
+  });
+}
+
+export function measureAdmission(
+  instruments: Instruments,
   admission: {
     readonly state: { readonly inFlight: number; readonly queued: number; readonly limit: number };
   },
 ): void {
-  const gauge = (name: string, help: string, read: () => number) =>
-    new Gauge({
-      name: `stampede_admission_${name}`,
-      help,
-      registers: [registry],
-      collect() {
-        this.set(read());
-      },
-    });
-  gauge('in_flight', 'Admitted purchase attempts in progress', () => admission.state.inFlight);
-  gauge('queued', 'Purchase attempts queued for admission', () => admission.state.queued);
-  gauge('limit', 'Concurrency limit of load shedding', () => admission.state.limit);
+  const measure = (name: string, help: string, read: () => number) =>
+    gauge(instruments, { name: `admission_${name}`, help, read });
+  measure('in_flight', 'Admitted purchase attempts in progress', () => admission.state.inFlight);
+  measure('queued', 'Purchase attempts queued for admission', () => admission.state.queued);
+  measure('limit', 'Concurrency limit of load shedding', () => admission.state.limit);
 }
 
-/** Exposes the open connections of clients, read at each scrape. */
 export function measureConnections(
-  { registry }: Instruments,
+  instruments: Instruments,
   server: { getConnections(callback: (error: Error | null, count: number) => void): void },
 ): void {
-  new Gauge({
-    name: 'stampede_connections',
-    help: 'Open connections of clients',
-    registers: [registry],
-    async collect() {
-      this.set(
-        await new Promise<number>((resolve) => server.getConnections((_, count) => resolve(count ?? 0))),
-      );
-    },
-  });
+  const read = () =>
+    new Promise<number>((resolve) => server.getConnections((_, count) => resolve(count ?? 0)));
+  gauge(instruments, { name: 'connections', help: 'Open connections of clients', read });
 }
 
 /** Shares one read among the gauges of one scrape; null: it failed. */
@@ -258,72 +239,51 @@ export interface AuditState {
   readonly lagS: number;
 }
 
-/** Exposes the length of the audit log and its pending events, read at each scrape. Absent while Postgres does not respond. */
-export function measureAudit({ registry }: Instruments, read: () => Promise<AuditState>): void {
+/** The length of the audit log and its pending events. Absent while Postgres does not respond. */
+export function measureAudit(instruments: Instruments, read: () => Promise<AuditState>): void {
   const state = oncePerScrape(read);
-  const gauge = (name: string, help: string, of: (state: AuditState) => number) =>
-    new Gauge({
-      name: `stampede_audit_${name}`,
+  const measure = (name: string, help: string, of: keyof AuditState) =>
+    gauge(instruments, {
+      name: `audit_${name}`,
       help,
-      aggregator: 'max', // every process reads the same tables
-      registers: [registry],
-      async collect() {
-        const now = await state();
-        if (now === null) this.remove();
-        else this.set(of(now));
-      },
+      aggregator: 'max',
+      read: async () => (await state())?.[of] ?? null,
     });
-  gauge('entries', 'Entries of the audit log', ({ entries }) => entries);
-  gauge('pending', 'Events that are not in the audit log yet', ({ pending }) => pending);
-  gauge('lag_seconds', 'Age of the oldest event that is not in the audit log yet', ({ lagS }) => lagS);
+  measure('entries', 'Entries of the audit log', 'entries');
+  measure('pending', 'Events that are not in the audit log yet', 'pending');
+  measure('lag_seconds', 'Age of the oldest event that is not in the audit log yet', 'lagS');
 }
 
-/** Exposes what slows hot rows, read at each scrape. The values are missing while Postgres does not answer. */
+/** What slows hot rows. Absent while Postgres does not respond. */
 export function measureOldSnapshots(
-  { registry }: Instruments,
+  instruments: Instruments,
   read: () => Promise<{ readonly oldestS: number; readonly deadRows: ReadonlyMap<string, number> }>,
 ): void {
   const state = oncePerScrape(read);
-  new Gauge({
-    name: 'stampede_postgres_oldest_snapshot_seconds',
+  gauge(instruments, {
+    name: 'postgres_oldest_snapshot_seconds',
     help: 'How long the oldest snapshot has been seen that keeps dead rows',
-    aggregator: 'max', // every process reads the same
-    registers: [registry],
-    async collect() {
-      const now = await state();
-      if (now === null) this.remove();
-      else this.set(now.oldestS);
-    },
-  });
-  new Gauge({
-    name: 'stampede_postgres_dead_rows',
-    help: 'Dead rows that were not removed yet, by table',
-    labelNames: ['table'],
     aggregator: 'max',
-    registers: [registry],
-    async collect() {
-      const now = await state();
-      this.reset();
-      for (const [table, rows] of now?.deadRows ?? []) this.set({ table }, rows);
-    },
+    read: async () => (await state())?.oldestS ?? null,
+  });
+  gaugeBy('table', instruments, {
+    name: 'postgres_dead_rows',
+    help: 'Dead rows that were not removed yet, by table',
+    aggregator: 'max',
+    read: async () => (await state())?.deadRows ?? null,
   });
 }
 
-/** Exposes open tasks by state, counted at each scrape. The values are missing while Postgres does not answer. */
+/** Open tasks by state. Absent while Postgres does not respond. */
 export function measureTasks(
-  { registry }: Instruments,
+  instruments: Instruments,
   count: () => Promise<ReadonlyMap<string, number>>,
 ): void {
-  new Gauge({
-    name: 'stampede_tasks',
+  const read = oncePerScrape(count);
+  gaugeBy('state', instruments, {
+    name: 'tasks',
     help: 'Tasks that are not done, by state',
-    labelNames: ['state'],
-    aggregator: 'max', // every process counts the same table
-    registers: [registry],
-    async collect() {
-      const counts = await count().catch(() => new Map<string, number>());
-      this.reset();
-      for (const [state, tasks] of counts) this.set({ state }, tasks);
-    },
+    aggregator: 'max',
+    read: () => read(),
   });
 }

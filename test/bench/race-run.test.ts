@@ -2,11 +2,11 @@
 import { spawn } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
-import { delimiter, join } from 'node:path';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import axe from 'axe-core';
-import { chromium, type Page } from 'playwright-core';
+import type { Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { defaults, raceFaults } from '../../bench/race/options.ts';
 import { Race, RaceError } from '../../bench/race/race.ts';
@@ -15,16 +15,12 @@ import type { Phase, RaceView } from '../../bench/race/view.ts';
 import type { StrategyFault } from '../../lab/faults/strategy-fault.ts';
 import { strategyFaults } from '../../lab/faults/strategy-faults.ts';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
+import { executablePath, openBrowser } from '../web/browser.ts';
 
 const postgresKilled = strategyFaults.find(({ name }) => name === 'postgres-killed')!;
 
 const small = { ...defaults, strategies: ['unsafe', 'lua'], customers: 900, units: 240, rate: 60 };
 const main = fileURLToPath(new URL('../../bench/race/main.ts', import.meta.url));
-
-const executablePath = [
-  process.env.CHROMIUM,
-  ...(process.env.PATH ?? '').split(delimiter).map((one) => join(one, 'chromium')),
-].find((path) => path !== undefined && existsSync(path));
 
 /** Parent folder of the races in this file and of their servers. */
 let folder: string;
@@ -199,7 +195,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     const race = new Race(small, (view) => show(view));
     await using server = await openServer(race, 0);
     show = server.show;
-    const browser = await chromium.launch({ executablePath: executablePath!, args: ['--no-sandbox'] });
+    const browser = await openBrowser();
     try {
       const page = await browser.newPage({ viewport: { width: 1280, height: 800 } });
       const troubles: string[] = [];

@@ -1,12 +1,13 @@
 /** The page: safe markup, complete without script, switches, and how it looks in a real browser. */
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { delimiter, join } from 'node:path';
+import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
+import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { htmlReport } from '../../bench/kit/report/index.ts';
 import { chartFile } from '../../scripts/chart-file.ts';
+import { executablePath, openBrowser } from '../web/browser.ts';
 import { layout, onLadder, resultsOf, usual } from './report-fixture.ts';
 
 const goal = {
@@ -43,13 +44,6 @@ describe('the page', () => {
   });
 });
 
-const executablePath = [
-  process.env.CHROMIUM,
-  ...(process.env.PATH ?? '').split(delimiter).map((folder) => join(folder, 'chromium')),
-]
-  .filter((path) => path !== undefined)
-  .find((path) => existsSync(path));
-
 describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is not installed)', () => {
   const folder = mkdtempSync(join(tmpdir(), 'stampede-report-'));
   const url = pathToFileURL(join(folder, 'report.html')).href;
@@ -57,7 +51,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
 
   beforeAll(async () => {
     writeFileSync(join(folder, 'report.html'), whole);
-    browser = await chromium.launch({ executablePath: executablePath ?? '', args: ['--no-sandbox'] });
+    browser = await openBrowser();
   });
   afterAll(async () => {
     await browser?.close();

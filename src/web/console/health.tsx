@@ -3,7 +3,7 @@ import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import type { Strategies } from '../ui/api.ts';
 import { compact, count } from '../ui/format.ts';
-import { Live, Notice, Pill } from '../ui/parts.tsx';
+import { Fact, Live, Notice, Pill } from '../ui/parts.tsx';
 import { type ConsoleEvent, hasRedis } from './live.tsx';
 import { asAdmin } from './token.ts';
 
@@ -79,13 +79,6 @@ export function Health({ event }: { event: ConsoleEvent | null }) {
     </section>
   );
 }
-
-const Fact = ({ term, text }: { term: string; text: string }) => (
-  <div>
-    <dt>{term}</dt>
-    <dd>{text}</dd>
-  </div>
-);
 
 const GUARANTEES: Readonly<Record<keyof Strategies['strategies'][number]['guarantees'], string>> = {
   neverOversells: 'Never oversells',

@@ -2,17 +2,10 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { orderStatuses } from '../../domain/order.ts';
-import { type Answer, bearer, type Order, type Sale } from '../ui/api.ts';
+import { type Answer, bearer, type Order, type Sale, type SaleRefund } from '../ui/api.ts';
 import { count, dateTime, money } from '../ui/format.ts';
 import { Bar, Notice, ORDER_PILLS, Pill, ShowOlder } from '../ui/parts.tsx';
 import { asAdmin, press, token } from './token.ts';
-
-/** A refund of all orders. */
-interface Progress {
-  readonly orders: number;
-  readonly remaining: number;
-  readonly finishedAt: string | null;
-}
 
 const REFRESH_MS = 2_000;
 const SHOWN = 20;
@@ -37,7 +30,7 @@ function useOrders(id: number) {
   const filter = useSignal<Filter>({ search: '', status: '' });
   const shown = useSignal(SHOWN);
   const orders = useSignal<readonly Order[] | null>(null);
-  const progress = useSignal<Progress | null>(null);
+  const progress = useSignal<SaleRefund | null>(null);
   const result = useSignal<{ tone: 'good' | 'bad'; title: string; text?: string } | null>(null);
   const isBusy = useSignal(false);
   const unitsReturn = useSignal(true);
@@ -47,7 +40,7 @@ function useOrders(id: number) {
     const asked = query();
     const [list, refund] = await Promise.all([
       asAdmin<readonly Order[]>(`/sales/${id}/orders?${asked}`),
-      asAdmin<Progress>(`/sales/${id}/refund`),
+      asAdmin<SaleRefund>(`/sales/${id}/refund`),
     ]);
     // The answer for an earlier filter may come later.
     if (list.kind === 'ok' && asked === query()) orders.value = list.body;
@@ -60,10 +53,10 @@ function useOrders(id: number) {
   }, []);
 
   /** Sends a change, unless one is in progress. */
-  async function act(path: string, titleOf: (body: Order & Progress) => string): Promise<void> {
+  async function act(path: string, titleOf: (body: Order & SaleRefund) => string): Promise<void> {
     if (isBusy.value) return;
     isBusy.value = true;
-    const answer = await press<Order & Progress>(path, { returnUnits: unitsReturn.value });
+    const answer = await press<Order & SaleRefund>(path, { returnUnits: unitsReturn.value });
     result.value =
       answer.kind === 'ok' ? { tone: 'good', title: titleOf(answer.body) } : { tone: 'bad', ...why(answer) };
     await refresh();
@@ -179,7 +172,7 @@ function Row({ order, isBusy, onClose }: { order: Order; isBusy: boolean; onClos
   );
 }
 
-function Refunding({ orders, remaining, finishedAt }: Progress) {
+function Refunding({ orders, remaining, finishedAt }: SaleRefund) {
   if (finishedAt !== null)
     return (
       <p class="small soft">

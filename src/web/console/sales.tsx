@@ -2,7 +2,7 @@
 import { signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { type SaleState, stateOf } from '../../domain/sale.ts';
-import type { Answer, Sale } from '../ui/api.ts';
+import type { Answer, Audit, Sale } from '../ui/api.ts';
 import { clock, count, dateTime, money } from '../ui/format.ts';
 import { Bar, Command, Notice, ShowOlder, StateOptions, StatePill, useKeptFocus } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
@@ -11,14 +11,6 @@ import { SaleForm } from './sale-form.tsx';
 import { asAdmin, press } from './token.ts';
 
 type Auth = 'none' | 'jwt';
-interface Audit {
-  readonly saleId: number;
-  readonly agrees: boolean;
-  readonly differences: readonly string[];
-  /** Whether Redis has the sale and was compared. */
-  readonly isMirrored: boolean;
-  readonly auditedAt: string;
-}
 
 const REFRESH_MS = 2_000;
 /** How many of the newest sales the console shows at first, and adds at each press. */

@@ -4,7 +4,7 @@ import { useEffect, useRef } from 'preact/hooks';
 import type { SaleState } from '../../domain/sale.ts';
 import { type Answer, ask, type Order, type Sale } from '../ui/api.ts';
 import { clock, money } from '../ui/format.ts';
-import { Field, Live, Notice, ORDER_PILLS, Pill, type Tone, useKeptFocus } from '../ui/parts.tsx';
+import { Fact, Field, Live, Notice, ORDER_PILLS, Pill, type Tone, useKeptFocus } from '../ui/parts.tsx';
 import { now, pause } from '../ui/time.ts';
 import { type Auth, become, findOrder, identity, tokenFor } from './customer.ts';
 import {
@@ -294,13 +294,6 @@ function Placed({ order: mine, auth, canPay }: { order: Order; auth: Auth; canPa
     </div>
   );
 }
-
-const Fact = ({ term, text, isCode = false }: { term: string; text: string; isCode?: boolean }) => (
-  <div>
-    <dt>{term}</dt>
-    <dd>{isCode ? <code>{text}</code> : text}</dd>
-  </div>
-);
 
 function Closed({ order: { status, paidAt }, isOpen }: { order: Order; isOpen: boolean }) {
   const next = isOpen && 'You can place a new order.';

@@ -1,9 +1,11 @@
 /** Requests to the service that served the page. Every result is a value, including a missing response. */
 import type { z } from 'zod';
 import type {
+  auditSchema,
   orderSchema,
   placedOrderSchema,
   saleEventSchema,
+  saleRefundSchema,
   saleSchema,
   strategiesSchema,
   ticketSchema,
@@ -16,6 +18,9 @@ export type Order = z.output<typeof orderSchema>;
 export type PlacedOrder = z.output<typeof placedOrderSchema>;
 export type Ticket = z.output<typeof ticketSchema>;
 export type Strategies = z.output<typeof strategiesSchema>;
+export type Audit = z.output<typeof auditSchema>;
+/** A refund of all orders of a sale. */
+export type SaleRefund = z.output<typeof saleRefundSchema>;
 
 export interface Problem {
   readonly kind: 'problem';

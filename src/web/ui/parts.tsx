@@ -12,6 +12,14 @@ export function Pill({ tone, children }: { tone: Tone; children: ComponentChildr
   return <span class={`pill ${tone}`}>{children}</span>;
 }
 
+/** An entry of a `dl`. */
+export const Fact = ({ term, text, isCode = false }: { term: string; text: string; isCode?: boolean }) => (
+  <div>
+    <dt>{term}</dt>
+    <dd>{isCode ? <code>{text}</code> : text}</dd>
+  </div>
+);
+
 const STATES: Readonly<Record<SaleState, readonly [Tone, string]>> = {
   scheduled: ['warn', 'Opens soon'],
   open: ['good', 'On sale'],
