@@ -52,6 +52,9 @@ export async function openShop(options: ShopOptions): Promise<OpenShop> {
 }
 
 /** @param closers receives a function that ends each part, in starting order */
+/** As a supervisor starts it again: on a slow machine, a store may answer the start too late. */
+const START_TRIES = 5;
+
 async function open(
   options: ShopOptions,
   closers: (() => PromiseLike<unknown>)[],
@@ -71,13 +74,18 @@ async function open(
     Object.assign(use(await TcpProxy.open({ port, remembers: false })), { rttMs });
   const [toRedis, toPostgres] = [await wayTo(redisNode), await wayTo(postgresNode)];
   const port = await freePort();
-  const start = (): Promise<Service> => {
+  const start = async (tries = START_TRIES): Promise<Service> => {
     const through = {
       ...(redis.groupUrls ?? redis.urls([toRedis.port])),
       ...(postgres.groupUrls ?? postgres.urls([toPostgres.port])),
     } as StoreUrls;
     const env = { PORT: String(port), ...options.env };
-    return startService({ strategy, lock: null, ...through, env }, { signal });
+    try {
+      return await startService({ strategy, lock: null, ...through, env }, { signal });
+    } catch (error) {
+      if (tries === 1 || signal.aborted) throw error;
+      return start(tries - 1);
+    }
   };
   let service = await start();
   const stop = () => service.stop();
