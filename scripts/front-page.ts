@@ -15,8 +15,7 @@ interface Race {
 const CHOICES = {
   lua: 'you run Redis: a rush for one sale or many',
   'group-commit': 'Postgres alone: a rush for one sale or many',
-  'conditional-update':
-    'Postgres alone, up to about a thousand orders a second: one short SQL statement',
+  'conditional-update': 'Postgres alone, up to about a thousand orders a second: one short SQL statement',
   'skip-locked': 'each unit has to be a row, to which your own code adds a serial number or a key',
 } as const;
 
@@ -39,5 +38,5 @@ export function raceResult({ lanes, options, commit }: Race): string {
     const over = sold - options.units;
     return `\`${strategy}\` sold ${sold}${over > 0 ? `, ${over} too many` : ''}`;
   });
-  return `The picture is from \`npm run race -- --headless --fault redis-emptied@5\`: each strategy has servers of its own and sells ${options.units} units to the same ${number(options.customers)} customers, and Redis loses its data after five seconds; \`npm run race\` opens the race as a page. ${said.join('; ')} (commit ${shortCommit(commit)}).`;
+  return `Each strategy has ${options.units} units, servers of its own and the same ${number(options.customers)} customers; after five seconds, Redis loses its data. ${said.join('; ')} (\`npm run race -- --headless --fault redis-emptied@5\`, commit ${shortCommit(commit)}). \`npm run race\` shows it as a page.`;
 }
