@@ -7,6 +7,7 @@ import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { LockClients } from '../../lab/clients/lock-clients.ts';
 import { type LockDescription, MAX_MS, MAX_NAME_BYTES, using } from '../../src/locks/lock.ts';
+import { eventually } from '../support/client.ts';
 import type { LockFixture, LockProcess } from '../support/lock-groups.ts';
 import { contractParts } from '../support/tier.ts';
 import { divergences } from './lock-divergences.ts';
@@ -40,9 +41,13 @@ export function lockContract(
       return fixture;
     },
     async process() {
-      const process = await fixture.process();
-      processes.push(process);
-      return process;
+      // A busy machine connects too late.
+      const process = await eventually<LockProcess | string>(
+        () => fixture.process().catch(String),
+        (opened) => typeof opened !== 'string',
+      );
+      processes.push(process as LockProcess);
+      return process as LockProcess;
     },
     resource: () => `r${++resources}`,
   };
