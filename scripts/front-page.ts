@@ -38,5 +38,5 @@ export function raceResult({ lanes, options, commit }: Race): string {
     const over = sold - options.units;
     return `\`${strategy}\` sold ${sold}${over > 0 ? `, ${over} too many` : ''}`;
   });
-  return `Each strategy has ${options.units} units, servers of its own and the same ${number(options.customers)} customers; after five seconds, Redis loses its data. ${said.join('; ')} (\`npm run race -- --headless --fault redis-emptied@5\`, commit ${shortCommit(commit)}). \`npm run race\` shows it as a page.`;
+  return `Each strategy has ${options.units} units, its own servers and the same ${number(options.customers)} customers; after five seconds, Redis loses its data. ${said.join('; ')} (\`npm run race -- --headless --fault redis-emptied@5\`, commit ${shortCommit(commit)}). \`npm run race\` shows it as a page.`;
 }
