@@ -3,12 +3,9 @@
 import { type LabOptions, type LabServers, lacking } from './lab-servers.ts';
 import { openLinkedCluster } from './linked-cluster.ts';
 import { durableArgs } from './redis.ts';
-import { NEVER_MS, openSentinels } from './sentinels.ts';
+import { DOWN_AFTER_MS, NEVER_MS, openSentinels } from './sentinels.ts';
 
-/** The Sentinels promote when the lab cuts the primary off, and not when the machine is slow. */
-const DOWN_AFTER_MS = 500;
-
-/** A primary with replicas, and three Sentinels. */
+/** A primary with replicas, and three Sentinels, which promote when the lab cuts the primary off, and not when the machine is slow. */
 export async function openSentinelRedis({
   replicas = 1,
   durable = false,

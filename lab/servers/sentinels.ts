@@ -18,7 +18,7 @@ import { eagerPrimary } from './redis.ts';
 const SERVICE = 'sale-primary';
 const SENTINELS = 3;
 /** How long a server is silent before a Sentinel calls it down; the usual 30 s would dominate what a test measures. */
-const DOWN_AFTER_MS = 500;
+export const DOWN_AFTER_MS = 500;
 /** For groups that must not fail over because the machine is slow. */
 export const NEVER_MS = 600_000;
 /** Logged by a Sentinel once it runs. Another process may have taken its port. */

@@ -279,11 +279,10 @@ export function measureTasks(
   instruments: Instruments,
   count: () => Promise<ReadonlyMap<string, number>>,
 ): void {
-  const read = oncePerScrape(count);
   gaugeBy('state', instruments, {
     name: 'tasks',
     help: 'Tasks that are not done, by state',
     aggregator: 'max',
-    read: () => read(),
+    read: oncePerScrape(count),
   });
 }

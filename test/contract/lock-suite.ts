@@ -42,12 +42,12 @@ export function lockContract(
     },
     async process() {
       // A busy machine connects too late.
-      const process = await eventually<LockProcess | string>(
+      const process = (await eventually<LockProcess | string>(
         () => fixture.process().catch(String),
         (opened) => typeof opened !== 'string',
-      );
-      processes.push(process as LockProcess);
-      return process as LockProcess;
+      )) as LockProcess;
+      processes.push(process);
+      return process;
     },
     resource: () => `r${++resources}`,
   };

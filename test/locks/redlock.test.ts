@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { LeaseLostError, type Lock } from '../../src/locks/lock.ts';
@@ -45,10 +44,13 @@ describe('the servers of redlock', () => {
     vi.waitFor(
       async () => {
         const lease = await held(lock, resource, { waitMs: 500 });
-        await sleep(20); // a decision does not wait for the last of the servers
-        const there = await values(resource);
-        await lease.release();
-        expect(there).toEqual(Array(5).fill(lease.token));
+        try {
+          // While the lease lasts: a decision does not wait for the last of the servers.
+          const polling = { timeout: 1_000, interval: 10 };
+          await expect.poll(() => values(resource), polling).toEqual(Array(5).fill(lease.token));
+        } finally {
+          await lease.release();
+        }
       },
       { ...polling, interval: 200 },
     );
