@@ -38,12 +38,12 @@ export const saleIdSchema = exactId.meta({
   description: 'Id of the sale',
 });
 
+/** As a pattern. */
+export const USER_ID = `[A-Za-z0-9._:-]{1,${limits.userIdLength}}`;
+
 export const userIdSchema = z
   .string()
-  .regex(
-    new RegExp(`^[A-Za-z0-9._:-]{1,${limits.userIdLength}}$`),
-    `must be 1 to ${limits.userIdLength} characters of A-Z a-z 0-9 . _ : -`,
-  )
+  .regex(new RegExp(`^${USER_ID}$`), `must be 1 to ${limits.userIdLength} characters of A-Z a-z 0-9 . _ : -`)
   .meta({ example: 'user-1' });
 
 /** UUIDs are case-insensitive (RFC 9562): capitals become the form that is stored. */
