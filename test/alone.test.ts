@@ -1,23 +1,19 @@
 /** REDIS_URL=none: a whole service on Postgres alone. The contracts of strategies and tickets are tested elsewhere. */
 import autocannon from 'autocannon';
-import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { buy, call, createSale, eventually, post } from './support/client.ts';
+import { buy, call, createSale, post } from './support/client.ts';
+import { opened } from './support/opened.ts';
 import { startService, type TestService } from './support/service.ts';
-import { openTestStores, type TestStores } from './support/stores.ts';
+import { openTestStores } from './support/stores.ts';
 import { executablePath, inspect, openBrowser, visit } from './web/browser.ts';
 
-let stores: TestStores;
+const stores = opened(openTestStores);
 let service: TestService;
 
 beforeAll(async () => {
-  stores = await openTestStores();
   service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: 'none', WORKERS: '2' });
 });
-afterAll(async () => {
-  await service?.stop();
-  await stores?.[Symbol.asyncDispose]();
-});
+afterAll(() => service?.stop());
 
 it('sells exactly 1,000 units to 20,000 attempts through two processes', async () => {
   const { id } = await createSale(service.url, 1_000);
@@ -55,10 +51,7 @@ it('handles tasks and points, and reports Postgres as its only store', async () 
   const paid = { notificationId: `p-${id}`, orderId, amountCents: 500 };
   expect((await post(`${service.url}/payments/notifications`, paid)).status).toBe(200);
   const states = `SELECT DISTINCT state FROM tasks WHERE payload ->> 'orderId' = $1`;
-  await eventually(
-    async () => (await stores.sql.query<{ state: string }>(states, [orderId])).rows.map(({ state }) => state),
-    ([state, ...others]) => state === 'done' && others.length === 0,
-  );
+  await expect.poll(() => stores.sql.query(states, [orderId])).toMatchObject({ rows: [{ state: 'done' }] });
   expect((await call(`${service.url}/users/ann/points`)).body).toMatchObject({ balance: 5 });
   expect((await call(`${service.url}/readyz`)).body).toEqual({ status: 'ok', stores: { postgres: 'ok' } });
   expect((await call(`${service.url}/sales/${id}/audit`)).body).toMatchObject({ agrees: true });
@@ -66,11 +59,7 @@ it('handles tasks and points, and reports Postgres as its only store', async () 
 });
 
 describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is not installed)', () => {
-  let browser: Browser;
-  beforeAll(async () => {
-    browser = await openBrowser();
-  });
-  afterAll(() => browser?.close());
+  const browser = opened(openBrowser);
 
   it('the shop sells, and the console shows no Redis', async () => {
     const { id, name } = await createSale(service.url, 3, { name: 'Alone' });

@@ -7,7 +7,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { temporaryFolder } from '../lab/kit/temporary-folder.ts';
-import { attempt, createSale, eventually } from './support/client.ts';
+import { attempt, createSale } from './support/client.ts';
 import {
   buildImage,
   copyContext,
@@ -19,7 +19,8 @@ import {
   parseDockerfile,
   startContainer,
 } from './support/image.ts';
-import { openTestStores, type TestStores } from './support/stores.ts';
+import { opened } from './support/opened.ts';
+import { openTestStores } from './support/stores.ts';
 
 const root = fileURLToPath(new URL('../', import.meta.url));
 /** Megabytes of the production dependencies, as `du -sm` counts them. */
@@ -105,23 +106,17 @@ const reason = noContainer();
 describe.skipIf(reason !== null)(`a container of the image${reason === null ? '' : `: ${reason}`}`, () => {
   const command = (name: 'CMD' | 'HEALTHCHECK') =>
     JSON.parse(image.settings[name]!.replace(/^.*?CMD /, '')) as string[];
-  let stores: TestStores;
+  const stores = opened(openTestStores);
   let env: Record<string, string>;
   const containers: ChildProcess[] = [];
 
   beforeAll(async () => {
-    stores = await openTestStores();
     const probe = createServer();
     await new Promise<void>((resolve) => probe.listen(0, '127.0.0.1', resolve));
     const { port } = probe.address() as { port: number };
     await new Promise((resolve) => probe.close(resolve));
     // The network is this machine's, so the service listens on its loopback.
-    env = {
-      DATABASE_URL: stores.databaseUrl,
-      REDIS_URL: stores.redisUrl,
-      PORT: `${port}`,
-      HOST: '127.0.0.1',
-    };
+    env = { ...stores.env, PORT: `${port}`, HOST: '127.0.0.1' };
   });
   afterAll(async () => {
     for (const one of containers)
@@ -129,7 +124,6 @@ describe.skipIf(reason !== null)(`a container of the image${reason === null ? ''
         one.kill('SIGKILL');
         await once(one, 'exit');
       }
-    await stores?.[Symbol.asyncDispose]();
   });
 
   function start(line: readonly string[], variables: Record<string, string>) {
@@ -164,10 +158,7 @@ describe.skipIf(reason !== null)(`a container of the image${reason === null ? ''
     async (WORKERS) => {
       const { container, output, ended } = start(command('CMD'), { ...env, WORKERS });
       const url = `http://127.0.0.1:${env.PORT}`;
-      await eventually(
-        () => run(command('HEALTHCHECK')),
-        ({ code }) => code === 0,
-      );
+      await expect.poll(() => run(command('HEALTHCHECK'))).toMatchObject({ code: 0 });
 
       const { id } = await createSale(url, 1);
       expect((await attempt(url, id, 'ann')).status).toBe(201);

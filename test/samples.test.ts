@@ -95,7 +95,7 @@ afterEach(async () => {
 
 /** A service of the installation, which reads its `.env`. */
 async function start(env: Readonly<Record<string, string>> = {}): Promise<Run & { readonly host: string }> {
-  const run = installed.start({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, ...env });
+  const run = installed.start({ ...stores.env, ...env });
   const url = await run.url;
   if (url === null) throw new Error(run.log.join('\n'));
   return { ...run, host: new URL(url).host };
@@ -105,7 +105,7 @@ async function start(env: Readonly<Record<string, string>> = {}): Promise<Run & 
 async function follow(commands: string, addresses: readonly (readonly [string, string])[]): Promise<string> {
   const script = addresses.reduce((all, [named, actual]) => all.replaceAll(named, actual), commands);
   const { PATH, HOME } = process.env;
-  const env = { PATH, HOME, DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl };
+  const env = { PATH, HOME, ...stores.env };
   const silent = script.replaceAll('curl ', 'curl -sS ');
   const { stdout, stderr } = await promisify(execFile)('sh', ['-ec', silent], { cwd: installed.folder, env });
   return stdout + stderr;

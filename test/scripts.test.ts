@@ -4,20 +4,17 @@ import { once } from 'node:events';
 import { appendFileSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { expectNobodyOn } from './local/support.ts';
 import { call, createSale, eventually } from './support/client.ts';
+import { opened } from './support/opened.ts';
 import { copySources } from './support/service.ts';
 
 const root = fileURLToPath(new URL('../', import.meta.url));
 const text = (file: string) => readFileSync(path.join(root, file), 'utf8');
 const { scripts } = JSON.parse(text('package.json')) as { scripts: Readonly<Record<string, string>> };
 
-let copy: Awaited<ReturnType<typeof copySources>>;
-beforeAll(async () => {
-  copy = await copySources();
-});
-afterAll(() => copy?.[Symbol.asyncDispose]());
+const copy = opened(copySources);
 
 const BUILD = 'npm run --silent build && ';
 
@@ -82,8 +79,8 @@ class Dev implements AsyncDisposable {
   /** Waits until its processes and its stores have ended. */
   async expectNobody(): Promise<void> {
     const group = ['-o', 'args=', '-g', String(this.npm.pid)];
-    const left = async () => spawnSync('ps', group, { encoding: 'utf8' }).stdout;
-    await eventually(left, (lines) => lines === '');
+    const left = () => spawnSync('ps', group, { encoding: 'utf8' }).stdout;
+    await expect.poll(left).toBe('');
     await expectNobodyOn(copy.folder, 30_000);
   }
 

@@ -9,25 +9,24 @@ import { createIdentity, customerId } from '../../src/access/identity.ts';
 import { createTickets, serviceKeys } from '../../src/access/ticket.ts';
 import { waitOf } from '../../src/http/routes/tickets.ts';
 import { type Answer, call, eventually } from '../support/client.ts';
-import { AUDIENCE, ISSUER, type Issuer, openIssuer, publicPem } from '../support/issuer.ts';
+import { AUDIENCE, ISSUER, openIssuer, publicPem } from '../support/issuer.ts';
+import { opened } from '../support/opened.ts';
 import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openTestStores } from '../support/stores.ts';
 
 const KEY = Buffer.alloc(32, 'k');
 const OLDER = Buffer.alloc(32, 'o');
 const ADMIN = 'ann:0123456789abcdef';
 const CONNECTIONS = 60;
 
-let stores: TestStores;
-let issuer: Issuer;
+const stores = opened(openTestStores);
+const issuer = opened(openIssuer);
 let service: TestService;
 let guarded: TestService;
 
 beforeAll(async () => {
-  [stores, issuer] = await Promise.all([openTestStores(), openIssuer()]);
   const env = {
-    DATABASE_URL: stores.databaseUrl,
-    REDIS_URL: stores.redisUrl,
+    ...stores.env,
     ...issuer.env,
     TICKET_SECRETS: [KEY, OLDER].map((key) => key.toString('base64')).join(),
     ADMIN_TOKEN: ADMIN,
@@ -47,8 +46,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await service?.kill();
   await guarded?.kill();
-  await issuer?.[Symbol.asyncDispose]();
-  await stores?.[Symbol.asyncDispose]();
 });
 
 const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
@@ -228,10 +225,7 @@ describe('a customer', () => {
     const expire = `UPDATE orders SET expires_at = now() - interval '1 s' WHERE user_id = $1`;
     await stores.sql.query(expire, [customer]);
     const left = `SELECT FROM orders WHERE user_id = $1 AND status = 'pending'`;
-    await eventually(
-      async () => (await stores.sql.query(left, [customer])).rowCount,
-      (count) => count === 0,
-    );
+    await expect.poll(async () => (await stores.sql.query(left, [customer])).rowCount).toBe(0);
     const { status, headers } = await ask();
     expect(status).toBe(429);
     expect(Number(headers.get('retry-after'))).toBeGreaterThan(30);
@@ -345,10 +339,7 @@ describe('one address', () => {
     };
     const sockets = await Promise.all(Array.from({ length: CONNECTIONS + 20 }, open));
     const isOpen = () => sockets.filter(({ destroyed }) => !destroyed).length;
-    await eventually(
-      async () => isOpen(),
-      (count) => count <= CONNECTIONS,
-    );
+    await expect.poll(isOpen).toBeLessThanOrEqual(CONNECTIONS);
     for (const socket of sockets) socket.destroy();
     const metrics = await eventually(
       () => call(`${service.url}/metrics`).catch(() => null),
@@ -367,10 +358,7 @@ it('accepts a new key of the issuer during a sale, and rejects the old one', asy
   issuer.retire();
   const after = await issuer.token('ann');
   const ask = (token: string) => post(`/sales/${saleId}/tickets`, token);
-  await eventually(
-    () => ask(after),
-    ({ status }) => status === 201,
-  );
+  await expect.poll(() => ask(after)).toMatchObject({ status: 201 });
   expect((await ask(before)).status).toBe(401);
   expect((await post(`/sales/${saleId}/orders`, ticket)).status).toBe(201);
 });
@@ -385,10 +373,7 @@ it('keys that are due are renewed in the background, and count while the issuer 
   expect(await identity.customerOf(token)).toBe(ann);
   await own[Symbol.asyncDispose]();
   for (let n = 0; n < 3; n++) expect(await identity.customerOf(token)).toBe(ann);
-  await eventually(
-    async () => errors.length,
-    (count) => count === 1, // of three due renewals: the others wait for keysCooldownMs
-  );
+  await expect.poll(() => errors.length).toBe(1); // of three due renewals: the others wait for keysCooldownMs
 });
 
 it('an unreachable issuer is unavailable, not unauthorized', async () => {

@@ -7,7 +7,7 @@
  */
 
 import { Client } from 'undici';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { localCapacity } from '../../src/access/capacity.ts';
 import { customerId } from '../../src/access/identity.ts';
 import { postgresTurns } from '../../src/access/postgres-turns.ts';
@@ -20,8 +20,9 @@ import type { Sale } from '../../src/domain/sale.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { keysOf } from '../../src/store/redis/sale-keys.ts';
 import { call, eventually, inGroups } from '../support/client.ts';
-import { AUDIENCE, ISSUER, type Issuer, openIssuer } from '../support/issuer.ts';
-import { startService, type TestService } from '../support/service.ts';
+import { AUDIENCE, ISSUER, openIssuer } from '../support/issuer.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
 const SEED = 'b51d3a4e-6f0c-4c52-9d6f-0c1f3a7be2d4';
@@ -70,16 +71,12 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
   const [turnsOf, redisUrlOf] = PLACES[name]!;
   const customers = CUSTOMERS[name]!;
   const units = customers / 10;
-  let place: Place;
-  let stores: TestStores;
-  let issuer: Issuer;
-  let service: TestService;
-
-  beforeAll(async () => {
-    [stores, issuer] = await Promise.all([openTestStores(), openIssuer()]);
-    place = { stores, postgres: openPostgres(stores.databaseUrl, () => {}) };
-    await stores.sql.query(EXPIRED, [2 * limits.retention.batch + 1]);
-    service = await startService({
+  const stores = opened(openTestStores);
+  const issuer = opened(openIssuer);
+  const place: Place = { stores, postgres: opened(() => openPostgres(stores.databaseUrl, () => {})) };
+  beforeAll(() => stores.sql.query(EXPIRED, [2 * limits.retention.batch + 1]));
+  const service = opened(() =>
+    startService({
       DATABASE_URL: stores.databaseUrl,
       REDIS_URL: redisUrlOf(stores),
       ...issuer.env,
@@ -87,14 +84,8 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
       ADDRESS_RATE: '0',
       ADMISSION_MS: '60000', // a slow machine answers late instead of `busy`
       ADMIN_TOKEN: 'test:0123456789abcdef',
-    });
-  });
-  afterAll(async () => {
-    await service?.kill();
-    await place?.postgres.close();
-    await issuer?.[Symbol.asyncDispose]();
-    await stores?.[Symbol.asyncDispose]();
-  });
+    }),
+  );
 
   async function sell(startMs: number, spreadS = SPREAD_S): Promise<Sale> {
     const startsAt = new Date(startMs).toISOString();

@@ -1,15 +1,16 @@
 /** The race without its stores: how a lane counts answers and faults, the options, and who may send commands. */
 import { readFileSync, statSync } from 'node:fs';
 import { request } from 'node:http';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { Lane } from '../../bench/race/lane.ts';
 import { defaults, plannedFault, raceFaults, raceOptions } from '../../bench/race/options.ts';
 import { Race, RaceError } from '../../bench/race/race.ts';
-import { openServer, type RaceServer } from '../../bench/race/server.ts';
+import { openServer } from '../../bench/race/server.ts';
 import { isRight, type RaceView, recoveryText, verdictText } from '../../bench/race/view.ts';
 import { type AuditReport, checkNames } from '../../lab/audit/audit.ts';
 import { description as lua } from '../../src/strategies/redis/lua.ts';
 import { description as unsafe } from '../../src/strategies/redis/unsafe.ts';
+import { opened } from '../support/opened.ts';
 
 /** A lane that accepts 100 a second for a second. */
 const steady = () => {
@@ -117,11 +118,7 @@ it('the pictures in the README show the expected verdicts, and are small', () =>
 
 describe('commands', () => {
   const race = new Race(defaults, () => {});
-  let server: RaceServer;
-  beforeAll(async () => {
-    server = await openServer(race, 0);
-  });
-  afterAll(() => server[Symbol.asyncDispose]());
+  const server = opened(() => openServer(race, 0));
 
   /** Not `fetch`, which sets Host itself. */
   const post = (path: string, body: string, headers: Record<string, string> = {}) =>

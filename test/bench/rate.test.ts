@@ -169,10 +169,7 @@ describe('a load', () => {
 describe('on the real service', () => {
   it('every generator leaves a history that the audit confirms', async () => {
     await using stores = await openTestStores();
-    await using service = await startService({
-      ...{ STRATEGY: 'lua', DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl },
-      ADMISSION_MS: '60000',
-    });
+    await using service = await startService({ ...stores.env, STRATEGY: 'lua', ADMISSION_MS: '60000' });
     const { signal } = new AbortController();
     const check = async (saleId: number, history: RateResult['history'], least: number): Promise<void> => {
       expect(history.filter(({ outcome }) => outcome === 'accepted').length).toBeGreaterThan(least);

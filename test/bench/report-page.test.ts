@@ -3,10 +3,11 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
+import type { BrowserContextOptions, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { htmlReport } from '../../bench/kit/report/index.ts';
 import { chartFile } from '../../scripts/chart-file.ts';
+import { opened } from '../support/opened.ts';
 import { executablePath, openBrowser } from '../web/browser.ts';
 import { layout, onLadder, resultsOf, usual } from './report-fixture.ts';
 
@@ -47,16 +48,10 @@ describe('the page', () => {
 describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is not installed)', () => {
   const folder = mkdtempSync(join(tmpdir(), 'stampede-report-'));
   const url = pathToFileURL(join(folder, 'report.html')).href;
-  let browser: Browser;
+  const browser = opened(openBrowser);
 
-  beforeAll(async () => {
-    writeFileSync(join(folder, 'report.html'), whole);
-    browser = await openBrowser();
-  });
-  afterAll(async () => {
-    await browser?.close();
-    rmSync(folder, { recursive: true, force: true });
-  });
+  beforeAll(() => writeFileSync(join(folder, 'report.html'), whole));
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
   async function inPage<T>(options: BrowserContextOptions, use: (page: Page) => Promise<T>): Promise<T> {
     const page = await browser.newPage({ viewport: { width: 1280, height: 800 }, ...options });

@@ -5,16 +5,17 @@ import { Redis } from 'ioredis';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { measureRoundTrips } from '../../bench/suites/strategies/round-trips.ts';
-import { type FarStores, openFarStores } from '../../lab/far-stores.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openFarStores } from '../../lab/far-stores.ts';
+import { opened } from '../support/opened.ts';
+import { openTestStores } from '../support/stores.ts';
 
-let stores: TestStores;
-let link: FarStores;
+const stores = opened(openTestStores);
+const link = opened(() =>
+  openFarStores({ databaseUrl: stores.databaseUrl, redisUrl: stores.redisUrl, rttMs: 1 }),
+);
 let redis: Redis;
 let pool: pg.Pool;
-beforeAll(async () => {
-  stores = await openTestStores();
-  link = await openFarStores({ databaseUrl: stores.databaseUrl, redisUrl: stores.redisUrl, rttMs: 1 });
+beforeAll(() => {
   redis = new Redis(link.redisUrl);
   redis.on('error', () => {});
   pool = new pg.Pool({ connectionString: link.databaseUrl, max: 4 });
@@ -23,8 +24,6 @@ beforeAll(async () => {
 afterAll(async () => {
   redis.disconnect();
   await pool.end();
-  await link[Symbol.asyncDispose]();
-  await stores[Symbol.asyncDispose]();
 });
 
 /** A service whose attempts make known round trips. */

@@ -5,25 +5,20 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
+import { afterAll, describe, expect, inject, it } from 'vitest';
 import type { Results } from '../../bench/kit/results.ts';
 import { findK6 } from '../../bench/load/k6.ts';
 import type { StrategyResult } from '../../bench/suites/strategies/result.ts';
 import { readHistory } from '../../lab/history.ts';
 import { whyNoMariadb } from '../../lab/servers/mariadb.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { openTestStores } from '../support/stores.ts';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'stampede-bench-out-'));
 const noMariadb = await whyNoMariadb();
-let stores: TestStores;
-beforeAll(async () => {
-  stores = await openTestStores();
-});
-afterAll(async () => {
-  await stores[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true, force: true });
-});
+const stores = opened(openTestStores);
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 function start(...args: string[]) {
   const out = join(folder, String(Math.random()));

@@ -4,12 +4,12 @@
  */
 import { execFile } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Redis } from 'ioredis';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { buy, call, createSale, eventually, users } from '../support/client.ts';
 import { pendingWork } from '../support/judge.ts';
+import { opened } from '../support/opened.ts';
 import { entryOf, installService, startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openTestStores } from '../support/stores.ts';
 
 const AGREES = 'Redis agrees with Postgres.\n';
 
@@ -65,19 +65,16 @@ describe('beside a service with local stores', () => {
 });
 
 describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) => {
-  let stores: TestStores;
-  let redis: Redis;
-  let env: Record<string, string>;
-
-  const start = () => startService(env);
-  const run = (...args: string[]) => reconcile(env, args);
+  const stores = opened(openTestStores);
+  const start = () => startService({ ...stores.env, STRATEGY });
+  const run = (...args: string[]) => reconcile({ ...stores.env, STRATEGY }, args);
   const key = (saleId: number, name: string) => `stampede:{sale:${saleId}}:${name}`;
   const sql = (text: string, values: unknown[]) => stores.sql.query(text, values);
   /** Adds units in Redis that Postgres does not have. */
   const addUnits = (saleId: number, units: number) =>
     STRATEGY === 'lua'
-      ? redis.hincrby(key(saleId, 'state'), 'remaining', units)
-      : redis.hincrby(key(saleId, 'segments'), '7', units);
+      ? stores.redis.hincrby(key(saleId, 'state'), 'remaining', units)
+      : stores.redis.hincrby(key(saleId, 'segments'), '7', units);
 
   /** Sets the end of all other sales to 2020. */
   const onlySale = (saleId: number) =>
@@ -89,20 +86,9 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
   async function everything(): Promise<unknown> {
     const tables = ['sales', 'orders', 'points_entries', 'mirror_outbox', 'redis_epochs', 'tasks'];
     const rows = tables.map(async (table) => (await sql(`SELECT * FROM ${table} ORDER BY 1`, [])).rows);
-    const names = (await redis.keys('stampede:{sale:*')).sort();
-    return [await Promise.all(rows), names, await Promise.all(names.map((name) => redis.dump(name)))];
+    const names = (await stores.redis.keys('stampede:{sale:*')).sort();
+    return [await Promise.all(rows), names, await Promise.all(names.map((name) => stores.redis.dump(name)))];
   }
-
-  beforeAll(async () => {
-    stores = await openTestStores();
-    redis = new Redis(stores.redisUrl);
-    env = { STRATEGY, DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl };
-  });
-
-  afterAll(async () => {
-    redis?.disconnect();
-    await stores?.[Symbol.asyncDispose]();
-  });
 
   describe('no service runs', () => {
     const sales: { readonly saleId: number; readonly orderIds: readonly string[] }[] = [];
@@ -116,10 +102,8 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
         const { id } = await createSale(service.url, 10);
         const answers = await Promise.all(users(4).map((user) => buy(service.url, id, user)));
         sales.push({ saleId: id, orderIds: answers.map(({ body }) => String(body.orderId)) });
-        await eventually(
-          () => pendingWork(stores.sql, redis, id),
-          (left) => left.length === 0,
-        );
+        const left = () => pendingWork(stores.sql, stores.redis, id);
+        await eventually(left, ({ length }) => length === 0);
       }
     });
 
@@ -150,7 +134,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
       expect(out).toContain(AGREES);
       expect({ code, err }).toEqual({ code: 0, err: '' });
       expect(await run('--check')).toEqual({ code: 0, out: AGREES, err: '' });
-      expect(await pendingWork(stores.sql, redis, saleId)).toEqual([]);
+      expect(await pendingWork(stores.sql, stores.redis, saleId)).toEqual([]);
     }
 
     it('agrees', async () => {
@@ -165,10 +149,10 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
     });
 
     it('Redis has forgotten a buyer', async () => {
-      await redis.hdel(key(saleId, 'buyers'), 'user-1');
+      await stores.redis.hdel(key(saleId, 'buyers'), 'user-1');
       await expectFound(/^Redis knows buyers of 3 units, Postgres of 4$/);
       await expectRepaired();
-      expect(await redis.hget(key(saleId, 'buyers'), 'user-1')).toBe(`${orderIds[1]} 0`);
+      expect(await stores.redis.hget(key(saleId, 'buyers'), 'user-1')).toBe(`${orderIds[1]} 0`);
     });
 
     it('a released unit is not published to Redis', async () => {
@@ -197,17 +181,14 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
       const orderId = '0198a000-0000-7000-8000-000000000001';
       const madeMs = Date.now() - 60_000;
       const reservedAt = STRATEGY === 'lua' ? `${madeMs}` : `${madeMs}:7`;
-      await redis.zadd(key(saleId, 'reservations'), madeMs, `dead ${orderId} ${reservedAt}`);
-      await redis.hset(key(saleId, 'buyers'), 'dead', `${orderId} ${reservedAt}`);
+      await stores.redis.zadd(key(saleId, 'reservations'), madeMs, `dead ${orderId} ${reservedAt}`);
+      await stores.redis.hset(key(saleId, 'buyers'), 'dead', `${orderId} ${reservedAt}`);
       await addUnits(saleId, -1);
       await expectFound(/^1 reservations in Redis are abandoned$/);
       const { code, out, err } = await run();
       expect([code, out.split('\n').at(-2), err]).toEqual([1, '1 sales differ.', '']);
       await using service = await start();
-      await eventually(
-        () => pendingWork(stores.sql, redis, saleId),
-        (left) => left.length === 0,
-      );
+      await expect.poll(() => pendingWork(stores.sql, stores.redis, saleId)).toEqual([]);
       expect(await call(`${service.url}/orders/${orderId}`)).toMatchObject({ body: { userId: 'dead' } });
       expect(await run('--check')).toEqual({ code: 0, out: AGREES, err: '' });
     });

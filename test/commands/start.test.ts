@@ -4,29 +4,21 @@ import { rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
 import { call } from '../support/client.ts';
-import { entryOf, type Installation, installService, type Run } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { entryOf, installService, type Run } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 
-let stores: TestStores;
-let installed: Installation;
-let urls: { DATABASE_URL: string; REDIS_URL: string };
+const stores = opened(openTestStores);
+const installed = opened(installService);
 const runs: Run[] = [];
 
-beforeAll(async () => {
-  [stores, installed] = await Promise.all([openTestStores(), installService()]);
-  urls = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl };
-});
 afterEach(async () => {
   for (const run of runs.splice(0)) {
     await run.kill();
   }
   await rm(path.join(installed.folder, '.env'), { recursive: true, force: true });
-});
-afterAll(async () => {
-  await installed?.[Symbol.asyncDispose]();
-  await stores?.[Symbol.asyncDispose]();
 });
 
 function start(env: Readonly<Record<string, string>>, prepare = ':'): Run {
@@ -51,7 +43,7 @@ const writeEnv = (variables: Readonly<Record<string, string>>) =>
 
 describe('a file .env', () => {
   it('is read by the service; the environment wins', async () => {
-    await writeEnv({ ...urls, STRATEGY: 'optimistic', LOCK: 'redis-owner', SHOP_NAME: 'x' });
+    await writeEnv({ ...stores.env, STRATEGY: 'optimistic', LOCK: 'redis-owner', SHOP_NAME: 'x' });
     const run = start({ LOCK: 'redis-fair' });
     const url = await run.url;
     expect(run.log.join()).toContain('"names":["SHOP_NAME"],"msg":"Nothing reads these variables of .env"');
@@ -60,7 +52,7 @@ describe('a file .env', () => {
   });
 
   it('is read by the reconciliation', async () => {
-    await writeEnv(urls);
+    await writeEnv(stores.env);
     const options = { cwd: installed.folder, env: { PATH: process.env.PATH } };
     const { stdout } = await promisify(execFile)(
       process.execPath,
@@ -72,7 +64,7 @@ describe('a file .env', () => {
 
   it('that is invalid is rejected like the environment', async () => {
     await writeEnv({ STRATEGY: 'luaa', SEGMENTS: '-1', HOSTS: '::1' });
-    const said = await failure(urls);
+    const said = await failure(stores.env);
     expect(said).toContain('The configuration has 3 mistakes');
     expect(said).toContain('HOSTS in .env is unknown; did you mean HOST?');
     expect(said).toContain('STRATEGY="luaa"');
@@ -80,7 +72,7 @@ describe('a file .env', () => {
 
   it('that is a folder is rejected', async () => {
     await promisify(execFile)('mkdir', [path.join(installed.folder, '.env')]);
-    expect(await failure(urls)).toContain('.env cannot be read');
+    expect(await failure(stores.env)).toContain('.env cannot be read');
   });
 });
 
@@ -108,7 +100,7 @@ it.each([
   ['unsafe', '2', 1],
   ['lua', '1', 0],
 ])('STRATEGY=%s with WORKERS=%s warns of overselling %i times', async (STRATEGY, WORKERS, warnings) => {
-  const run = start({ ...urls, STRATEGY, WORKERS });
+  const run = start({ ...stores.env, STRATEGY, WORKERS });
   expect(await run.url).not.toBeNull();
   const lines = run.log.filter((line) => line.includes('oversells by design'));
   expect(lines.map((line) => (JSON.parse(line) as { level: number }).level)).toEqual(
@@ -128,7 +120,7 @@ const HIDE_REDIS = `exec unshare -m /bin/sh -c '
 describe.runIf(process.getuid?.() === 0 && process.platform === 'linux')(
   'without a Redis server (as root, who may hide it)',
   () => {
-    const env = () => ({ DATABASE_URL: urls.DATABASE_URL, LOCAL_REDIS: 'never' });
+    const env = () => ({ DATABASE_URL: stores.databaseUrl, LOCAL_REDIS: 'never' });
 
     it('starts with Postgres alone, says so in one line, and how to get one without root', async () => {
       const run = start(env(), HIDE_REDIS);

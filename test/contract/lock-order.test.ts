@@ -3,7 +3,7 @@
  * wants, and none ends in a deadlock. The order of locks: docs/explanation/consistency.md.
  */
 import type pg from 'pg';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import type { Attempt } from '../../src/domain/order.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { createLifecycle } from '../../src/orders/lifecycle.ts';
@@ -12,21 +12,21 @@ import { createPayments } from '../../src/orders/payments.ts';
 import { uncommittedOrders } from '../../src/orders/uncommitted-orders.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
 import { redisEpochs } from '../../src/store/redis/epochs.ts';
 import { claimEndMs, createSaleMirror, withFirstClaim } from '../../src/store/redis/sale-mirror.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import type { LocksFirst, Strategy } from '../../src/strategies/strategy.ts';
 import { attemptOf } from '../support/attempts.ts';
 import { testHealth } from '../support/background.ts';
+import { opened } from '../support/opened.ts';
 import { closePast, sellPast, strategyBench } from '../support/postgres-strategy.ts';
 
 const bench = strategyBench();
 const instruments = createInstruments();
 const deadlocks: string[] = [];
-let redis: RedisStore;
-beforeAll(async () => {
-  redis = await openRedis(bench.redisUrl, () => {});
+const redis = opened(() => openRedis(bench.redisUrl, () => {}));
+beforeAll(() => {
   bench.postgres.pool.on('connect', (client) => {
     const { connection } = client as unknown as { connection: NodeJS.EventEmitter };
     connection.on('errorMessage', ({ code, detail }: pg.DatabaseError) => {
@@ -34,7 +34,6 @@ beforeAll(async () => {
     });
   });
 });
-afterAll(() => redis?.close());
 
 /** Pairs that run at once. Each uses two connections; another one holds what they want. */
 const TOGETHER = 6;

@@ -46,9 +46,9 @@ export async function kindOf(
 }
 
 /** The value and how long it took. */
-export async function timed<T>(work: Promise<T>): Promise<{ value: T; tookMs: number }> {
+export async function timed<T>(work: () => Promise<T>): Promise<{ value: T; tookMs: number }> {
   const startMs = performance.now();
-  const value = await work;
+  const value = await work();
   return { value, tookMs: performance.now() - startMs };
 }
 

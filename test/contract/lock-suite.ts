@@ -4,11 +4,12 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
 import { LockClients } from '../../lab/clients/lock-clients.ts';
 import { type LockDescription, MAX_MS, MAX_NAME_BYTES, using } from '../../src/locks/lock.ts';
 import { eventually } from '../support/client.ts';
 import type { LockFixture, LockProcess } from '../support/lock-groups.ts';
+import { opened } from '../support/opened.ts';
 import { contractParts } from '../support/tier.ts';
 import { divergences } from './lock-divergences.ts';
 import { type Harness, hold, kindOf, once, timed } from './lock-steps.ts';
@@ -23,28 +24,22 @@ export function lockContract(
     `lock-${description.name}`,
   ),
 ): void {
-  let fixture: LockFixture;
+  const fixture = opened(open);
   let processes: LockProcess[] = [];
   let resources = 0;
 
-  beforeAll(async () => {
-    fixture = await open();
-  });
   afterEach(async () => {
     await Promise.all(processes.map((process) => process.close()));
     processes = [];
   });
-  afterAll(() => fixture?.close());
 
   const harness: Harness = {
-    get fixture() {
-      return fixture;
-    },
+    fixture,
     async process() {
       // A busy machine connects too late.
       const process = (await eventually<LockProcess | string>(
         () => fixture.process().catch(String),
-        (opened) => typeof opened !== 'string',
+        (one) => typeof one !== 'string',
       )) as LockProcess;
       processes.push(process);
       return process;
@@ -145,7 +140,7 @@ function waiting({ process, resource }: Harness, { capabilities }: LockDescripti
     await hold(a, r);
     for (const waiter of [a, b]) {
       expect(await kindOf(waiter, r)).toBe('contended');
-      const { value, tookMs } = await timed(kindOf(waiter, r, { waitMs: 1_000 }));
+      const { value, tookMs } = await timed(() => kindOf(waiter, r, { waitMs: 1_000 }));
       expect(value).toBe('contended');
       expect(tookMs).toBeGreaterThanOrEqual(990);
     }
@@ -157,7 +152,7 @@ function waiting({ process, resource }: Harness, { capabilities }: LockDescripti
     const lease = await hold(a, r);
     const next = kindOf(b, r, { waitMs: 10_000 });
     await sleep(300);
-    const { value, tookMs } = await timed(Promise.all([lease.release(), next]));
+    const { value, tookMs } = await timed(() => Promise.all([lease.release(), next]));
     expect(value).toEqual(['released', 'held']);
     expect(tookMs).toBeLessThan(5_000); // generous for a busy machine; a waiter without a notification waits for 10 s
   });

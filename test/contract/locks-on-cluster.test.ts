@@ -1,25 +1,17 @@
 /** Every lock that uses one Redis works on a cluster, too, with resources on different masters, and with the client of either library. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, expect, it } from 'vitest';
-import { type LinkedCluster, openLinkedCluster } from '../../lab/servers/linked-cluster.ts';
+import { expect, it } from 'vitest';
+import { openLinkedCluster } from '../../lab/servers/linked-cluster.ts';
 import { type Lock, using } from '../../src/locks/lock.ts';
 import { locks } from '../../src/locks/registry.ts';
 import { held } from '../locks/lock-checks.ts';
-import { asTheService, byIoredis, byNodeRedis, type Connect } from '../support/caller-clients.ts';
+import { asTheService, byIoredis, byNodeRedis } from '../support/caller-clients.ts';
+import { opened } from '../support/opened.ts';
 
 /** Each process has another client. */
 const CONNECTS = [asTheService, byIoredis, byNodeRedis];
-let cluster: LinkedCluster;
-const clients: Awaited<ReturnType<Connect>>[] = [];
-
-beforeAll(async () => {
-  cluster = await openLinkedCluster();
-  for (const connect of CONNECTS) clients.push(await connect(cluster.url));
-});
-afterAll(async () => {
-  await Promise.all(clients.map(({ close }) => close()));
-  await cluster?.[Symbol.asyncDispose]();
-});
+const cluster = opened(openLinkedCluster);
+const clients = CONNECTS.map((connect) => opened(() => connect(cluster.url)));
 
 /** The cluster runs the Redis that is installed, which may lack the commands of redis-cas. */
 const onRedis = [...locks.values()].filter(

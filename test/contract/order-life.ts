@@ -105,7 +105,7 @@ export function orderLife(bench: LifeBench): void {
         await Promise.all(users(40, `last-${crowd++}`).map((user) => buy(a, sale.id, user)));
         return soldOf(sale.id);
       };
-      await eventually(buyLast, (sold) => sold === 20);
+      await expect.poll(buyLast).toBe(20);
       await bench.expectSold(sale.id, 20);
     });
 
@@ -137,10 +137,7 @@ export function orderLife(bench: LifeBench): void {
       const sale = await createSale(a, 1_000);
       const { body } = await buy(a, sale.id, 'late');
       await expire(sale.id);
-      await eventually(
-        () => statuses(sale.id),
-        ({ expired }) => expired === 1,
-      );
+      await expect.poll(() => statuses(sale.id)).toMatchObject({ expired: 1 });
       let sold = 0;
       /** New customers come until an answer reflects the changed window. */
       const closes = async (at: string | null, isSeen: (answer: Answer) => boolean) => {
@@ -192,10 +189,7 @@ export function orderLife(bench: LifeBench): void {
       const held = await Promise.all(users(12).map((user, i) => buy(i % 2 ? a : b, sale.id, user)));
       for (const { body } of held.slice(0, 5)) expect((await pay(a, body.orderId)).status).toBe(200);
       await expire(sale.id);
-      await eventually(
-        () => statuses(sale.id),
-        ({ expired }) => expired === 7,
-      );
+      await expect.poll(() => statuses(sale.id)).toMatchObject({ expired: 7 });
       expect(await statuses(sale.id)).toEqual({ paid: 5, expired: 7 });
       await bench.expectSold(sale.id, 5);
       const next = await Promise.all(users(20, 'next').map((user, i) => buy(i % 2 ? a : b, sale.id, user)));
@@ -208,10 +202,7 @@ export function orderLife(bench: LifeBench): void {
       const sale = await createSale(a, 4, { maxPerOrder: 2 });
       const [lucky, late] = await Promise.all(['lucky', 'late'].map((user) => buy(a, sale.id, user, 2)));
       await expire(sale.id);
-      await eventually(
-        () => statuses(sale.id),
-        ({ expired }) => expired === 2,
-      );
+      await expect.poll(() => statuses(sale.id)).toMatchObject({ expired: 2 });
       await bench.expectSound(sale.id);
       const payFor = (url: string, orderId: unknown) => pay(url, orderId, undefined, 1_000);
       expect((await buy(b, sale.id, 'other')).status).toBeLessThan(300);

@@ -17,6 +17,7 @@ import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts'
 import { openRedlockServers } from '../../src/store/redis/redlock-servers.ts';
 import { call, eventually } from '../support/client.ts';
 import { openIndependent, openReplicated, redisLocks } from '../support/lock-groups.ts';
+import { opened } from '../support/opened.ts';
 import { OwnRedis } from '../support/servers.ts';
 import { startService } from '../support/service.ts';
 import { openStoresWithRedis } from '../support/stores.ts';
@@ -68,7 +69,7 @@ for (const name of ['lua', 'segmented-lock', 'global-lock', 'unsafe']) {
         await stores[Symbol.asyncDispose]();
         throw error;
       });
-      return { ...stores, redisUrl };
+      return { ...stores, redisUrl, env: { ...stores.env, REDIS_URL: redisUrl } };
     };
     strategyContract(name, { parts: core, open });
     it('is denied nothing', async () => {
@@ -143,36 +144,31 @@ it.each([
   await using world = await World.open({ strategy: 'lua', env: { REDIS_URL: url, ...env } });
   const sale = await world.openSale(20);
   await admin.call('ACL', 'SETUSER', user, `-${command}`);
-  const until = async (holds: (body: Record<string, unknown>) => boolean) =>
-    eventually(
-      async () => call(`${await world.url()}/readyz`),
-      ({ body }) => holds(body),
-    );
+  const readiness = async () => (await call(`${await world.url()}/readyz`)).body;
   for (const customer of ['ann', 'ben']) {
     const answer = await sale.request('purchase', customer);
     expect(answer!.status).toBe(status);
     if (status === 503) expect(JSON.stringify(answer!.body)).toContain('redis-noperm');
   }
-  await until((body) => body.status === 'degraded' && JSON.stringify(body).includes(`+${command}`));
+  const names = (body: object) => JSON.stringify(body).includes(`+${command}`);
+  await eventually(readiness, (body) => body.status === 'degraded' && names(body));
   await admin.call('ACL', 'SETUSER', user, `+${command}`);
-  await until(({ status }) => status === 'ok');
+  await expect.poll(readiness).toMatchObject({ status: 'ok' });
   const log = world.services.flatMap((service) => service.log);
   expect(log.filter((line) => line.includes(`lacks +${command}`))).toHaveLength(1);
   expect(log.join('')).not.toContain('too few replicas');
 });
 
 describe('the user of the page', () => {
-  let server: OwnRedis;
+  const server = opened(() => OwnRedis.open());
   let admin: Redis;
   let redis: Redis;
   beforeAll(async () => {
-    server = await OwnRedis.open();
     redis = new Redis(await loggedIn(server.url));
     admin = servers.at(-1)!;
   });
-  afterAll(async () => {
+  afterAll(() => {
     for (const one of [redis, ...servers]) one?.disconnect();
-    await server?.[Symbol.asyncDispose]();
   });
 
   it('is allowed every command of the scripts', () => {

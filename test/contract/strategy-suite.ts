@@ -22,6 +22,7 @@ import {
   users,
 } from '../support/client.ts';
 import { judge } from '../support/judge.ts';
+import { opened } from '../support/opened.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 import { contractParts } from '../support/tier.ts';
@@ -39,7 +40,7 @@ export function strategyContract(
 ): void {
   const { guarantees, store } = strategies.get(name)!.description;
   const safe = guarantees.neverOversells;
-  let stores: TestStores;
+  const stores = opened(open);
   let a: TestService;
   let b: TestService;
 
@@ -56,10 +57,7 @@ export function strategyContract(
   async function expectSound(saleId: number, answers: readonly Answer[] = []): Promise<void> {
     expect((await now(saleId, answers)).findings).toEqual([]);
     if (store === 'postgres') return;
-    await eventually(
-      () => judge(stores.sql, stores.redis, saleId),
-      ({ findings }) => findings.length === 0,
-    );
+    await expect.poll(() => judge(stores.sql, stores.redis, saleId)).toMatchObject({ findings: [] });
   }
 
   /** @param answers that must agree with the orders */
@@ -69,14 +67,10 @@ export function strategyContract(
   }
 
   beforeAll(async () => {
-    stores = await open();
     [a, b] = await Promise.all([startService(env()), startService(env())]);
   });
 
-  afterAll(async () => {
-    await Promise.all([a?.kill(), b?.kill()]);
-    await stores?.[Symbol.asyncDispose]();
-  });
+  afterAll(() => Promise.all([a?.kill(), b?.kill()]));
 
   describe(`strategy ${name}`, () => {
     if (parts.core) {
@@ -86,9 +80,7 @@ export function strategyContract(
     if (safe)
       orderLife({
         parts,
-        get stores() {
-          return stores;
-        },
+        stores,
         get urls() {
           return [a.url, b.url] as const;
         },
@@ -220,10 +212,7 @@ export function strategyContract(
       const rush = Promise.allSettled(
         users(300).map((user, i) => attempt(either(i), sale.id, user, wanted(i))),
       );
-      await eventually(
-        () => now(sale.id),
-        ({ sold }) => sold > 10,
-      );
+      await expect.poll(async () => (await now(sale.id)).sold, { interval: 25 }).toBeGreaterThan(10);
       await a.kill();
       const answers = (await rush).flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
       expect((await now(sale.id, answers)).findings).toEqual([]);
@@ -327,10 +316,7 @@ export function strategyContract(
       };
       const lanes = Array.from({ length: 16 }, (_, n) => lane(n));
       const sold = () => answers.filter(({ answer }) => answer.status === 201).length;
-      await eventually(
-        async () => sold(),
-        (count) => count >= 30,
-      );
+      await expect.poll(sold).toBeGreaterThanOrEqual(30);
       const pause = () => patch(`${a.url}/sales/${sale.id}`, { paused: true });
       const paused = await eventually(pause, ({ problem }) => problem !== 'busy'); // it waited too long for the sale's row
       expect(paused).toMatchObject({ status: 200, body: { paused: true } });
@@ -338,10 +324,7 @@ export function strategyContract(
       const before = store === 'redis' ? await freeInRedis(sale.id) : await now(sale.id);
       const late = () => answers.filter(({ sentMs }) => sentMs > pausedMs).map(({ answer }) => answer);
       const refused = () => late().filter(({ problem }) => problem === 'sale-not-open');
-      await eventually(
-        async () => refused(),
-        ({ length }) => length >= 32,
-      );
+      await expect.poll(() => refused().length).toBeGreaterThanOrEqual(32);
       isOver = true;
       await Promise.all(lanes);
       // Others waited too long for a lock or a turn.
@@ -358,18 +341,12 @@ export function strategyContract(
     it('says that a sold-out sale is paused', async () => {
       const sale = await createSale(a.url, 1);
       await buy(a.url, sale.id, 'the-one');
+      const late = (url: string) => buy(url, sale.id, 'late');
       for (const url of [a.url, b.url])
-        await eventually(
-          () => buy(url, sale.id, 'late'),
-          ({ problem }) => problem === 'sold-out',
-        );
+        await expect.poll(() => late(url)).toMatchObject({ problem: 'sold-out' });
       await patch(`${a.url}/sales/${sale.id}`, { paused: true });
-      const seen = (url: string) => buy(url, sale.id, 'late');
       for (const url of [a.url, b.url])
-        await eventually(
-          () => seen(url),
-          ({ body }) => body.reason === 'paused',
-        );
+        await expect.poll(() => late(url)).toMatchObject({ body: { reason: 'paused' } });
       // A repeat still finds its order.
       expect((await buy(b.url, sale.id, 'the-one')).status).toBe(200);
     });

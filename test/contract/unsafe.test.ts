@@ -8,8 +8,7 @@ strategyContract('unsafe');
 
 it('unsafe sells again to a customer whose order was cancelled', async () => {
   await using stores = await openTestStores();
-  const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = stores;
-  await using service = await startService({ STRATEGY: 'unsafe', DATABASE_URL, REDIS_URL });
+  await using service = await startService({ ...stores.env, STRATEGY: 'unsafe' });
   const { id } = await createSale(service.url, 2);
   const first = await buy(service.url, id, 'ann');
   expect((await cancel(service.url, first.body.orderId)).status).toBe(200);

@@ -1,31 +1,25 @@
 /** ADMIN_PORT: administrative routes, metrics and the API description have a port of their own, in all worker processes. */
 import { once } from 'node:events';
 import { connect } from 'node:net';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
 import { call, createSale, eventually, post } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 
 const ADMIN_TOKEN = 'a-token-of-the-test';
 const authorization = `Bearer ${ADMIN_TOKEN}`;
 
-let stores: TestStores;
-beforeAll(async () => {
-  stores = await openTestStores();
-});
-afterAll(() => stores?.[Symbol.asyncDispose]());
+const stores = opened(openTestStores);
 
 describe.each(['1', '2'])('with WORKERS=%s', (WORKERS) => {
-  let service: TestService;
+  const service = opened(() => startService({ ...stores.env, ADMIN_PORT: '0', WORKERS }));
   let admin: string;
-  beforeAll(async () => {
-    const env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, ADMIN_PORT: '0', WORKERS };
-    service = await startService(env);
+  beforeAll(() => {
     const port = /"adminPort":(\d+)/.exec(service.log.join('\n'))![1];
     admin = `http://127.0.0.1:${port}`;
   });
-  afterAll(() => service?.kill());
 
   it('the main port has no administrative route', async () => {
     const { id } = await createSale(admin, 1);
@@ -107,16 +101,14 @@ it('an administrator’s token reaches every order, and the cause of an outage, 
 });
 
 it('names ADMIN_PORT when its port is taken', async () => {
-  const env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl };
-  await using other = await startService(env);
+  await using other = await startService(stores.env);
   const taken = new URL(other.url).port;
   const message = `another port: ADMIN_PORT=${Number(taken) + 1}`;
-  await expect(startService({ ...env, ADMIN_PORT: taken })).rejects.toThrow(message);
+  await expect(startService({ ...stores.env, ADMIN_PORT: taken })).rejects.toThrow(message);
 });
 
 it('bounds the connections to the admin port, and stops listening on both ports at once', async () => {
-  const env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, ADMIN_PORT: '0' };
-  await using service = await startService(env);
+  await using service = await startService({ ...stores.env, ADMIN_PORT: '0' });
   const adminPort = Number(/"adminPort":(\d+)/.exec(service.log.join('\n'))![1]);
   let open = 0;
   const sockets = Array.from({ length: 150 }, () => {
@@ -125,10 +117,7 @@ it('bounds the connections to the admin port, and stops listening on both ports 
     return socket;
   });
   await Promise.all(sockets.map((socket) => once(socket, 'connect')));
-  await eventually(
-    async () => open,
-    (n) => n === 128,
-  );
+  await expect.poll(() => open).toBe(128);
   for (const socket of sockets) socket.destroy();
 
   // A request that is never complete keeps the main server from ending.
@@ -148,7 +137,7 @@ it('bounds the connections to the admin port, and stops listening on both ports 
       const probe = connect(adminPort, '127.0.0.1', () => probe.destroy());
       probe.on('error', () => resolve(true)).on('close', () => resolve(false));
     });
-  await eventually(isRefused, Boolean);
+  await expect.poll(isRefused).toBe(true);
   expect(isSlowOpen).toBe(true);
   slow.destroy();
   expect(await stopped).toBe(0);

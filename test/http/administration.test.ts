@@ -1,20 +1,15 @@
 /** What administrators change while a sale runs. */
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { attempt, call, cancel, createSale, patch, users } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { contentsOf, openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { contentsOf, openTestStores } from '../support/stores.ts';
 
-let stores: TestStores;
-let service: TestService;
+const stores = opened(openTestStores);
+const service = opened(() => startService(stores.env));
 let url: string;
-beforeAll(async () => {
-  stores = await openTestStores();
-  service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
+beforeAll(() => {
   url = service.url;
-});
-afterAll(async () => {
-  await service?.kill();
-  await stores?.[Symbol.asyncDispose]();
 });
 const everything = () => contentsOf(stores);
 

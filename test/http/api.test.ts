@@ -1,26 +1,18 @@
 /** The routes of one service: what they answer, and that bad input changes nothing. */
 import { connect } from 'node:net';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { type Answer, attempt, call, createSale, eventually, post } from '../support/client.ts';
 import { ROUTES } from '../support/every-route.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { contentsOf, openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { contentsOf, openTestStores } from '../support/stores.ts';
 
-let stores: TestStores;
-let service: TestService;
+const stores = opened(openTestStores);
+const service = opened(() => startService(stores.env));
 let url: string;
-
-beforeAll(async () => {
-  stores = await openTestStores();
-  service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
+beforeAll(() => {
   url = service.url;
 });
-
-afterAll(async () => {
-  await service?.kill();
-  await stores?.[Symbol.asyncDispose]();
-});
-
 const everything = () => contentsOf(stores);
 
 const json = { 'content-type': 'application/json' };
@@ -304,11 +296,7 @@ describe('the service', () => {
 
   it('requires the token, if one is set, and does not log it', async () => {
     const token = 'a-long-enough-token';
-    await using guarded = await startService({
-      DATABASE_URL: stores.databaseUrl,
-      REDIS_URL: stores.redisUrl,
-      ADMIN_TOKEN: token,
-    });
+    await using guarded = await startService({ ...stores.env, ADMIN_TOKEN: token });
     const sale = { name: 's', stock: 1, priceCents: 1 };
     expect(await post(`${guarded.url}/sales`, sale)).toMatchObject({ status: 401, problem: 'unauthorized' });
     const asked = {
@@ -332,7 +320,7 @@ describe('the service', () => {
 
   it('rejects a port in use', async () => {
     const port = new URL(url).port;
-    const second = startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, PORT: port });
+    const second = startService({ ...stores.env, PORT: port });
     await expect(second).rejects.toThrow(`Port ${port} is in use`);
   });
 
@@ -347,11 +335,7 @@ describe('the service', () => {
   });
 
   it('answers 202 with CONFIRM=accepted, and the order follows', async () => {
-    await using fast = await startService({
-      DATABASE_URL: stores.databaseUrl,
-      REDIS_URL: stores.redisUrl,
-      CONFIRM: 'accepted',
-    });
+    await using fast = await startService({ ...stores.env, CONFIRM: 'accepted' });
     const { id } = await createSale(fast.url, 20);
     const answers = await Promise.all(Array.from({ length: 30 }, (_, i) => attempt(fast.url, id, `u${i}`)));
     expect(answers.filter((answer) => answer.status === 202)).toHaveLength(20);

@@ -1,29 +1,20 @@
 /** Attacks on the running service: each gets what it should, and changes nothing. */
 import { request } from 'node:http';
 import { Webhook } from 'standardwebhooks';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { attempt, call, createSale, eventually, pay } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { describe, expect, it } from 'vitest';
+import { attempt, call, createSale, pay } from '../support/client.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 
 const secretOf = (letter: string) => `whsec_${Buffer.alloc(32, letter).toString('base64')}`;
 const [OLD, NEW, OTHER, FOREIGN] = ['o', 'n', 'p', 'f'].map(secretOf) as [string, string, string, string];
 
-let stores: TestStores;
-let open: TestService;
-let signed: TestService;
-
-beforeAll(async () => {
-  stores = await openTestStores();
-  const env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl };
-  open = await startService(env);
-  signed = await startService({ ...env, PAYMENT_WEBHOOK_SECRETS: `${NEW},${OLD},other:${OTHER}` });
-});
-afterAll(async () => {
-  await open?.kill();
-  await signed?.kill();
-  await stores?.[Symbol.asyncDispose]();
-});
+const stores = opened(openTestStores);
+const open = opened(() => startService(stores.env));
+const signed = opened(() =>
+  startService({ ...stores.env, PAYMENT_WEBHOOK_SECRETS: `${NEW},${OLD},other:${OTHER}` }),
+);
 
 /** Not `fetch`, which sets Host itself. @returns the status */
 function ask(path: string, headers: Record<string, string>, method = 'GET'): Promise<number | undefined> {
@@ -210,7 +201,7 @@ describe('a payment notification', () => {
     expect(JSON.stringify(answer.body)).not.toContain('500');
     const isLogged = (line: string) =>
       line.includes(`"orderId":"${orderId}"`) && line.includes('"expectedCents":500');
-    await eventually(async () => signed.log.some(isLogged), Boolean);
+    await expect.poll(() => signed.log.some(isLogged)).toBe(true);
   });
 
   it('refunds the payments of a cancelled order only when they are signed, each once', async () => {

@@ -1,24 +1,15 @@
 /** What one connection can cost the service: it may pipeline, and it may never read. */
 import { readdirSync } from 'node:fs';
 import { connect } from 'node:net';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
-import { call, createSale, eventually } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { call, createSale } from '../support/client.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 
-let stores: TestStores;
-let service: TestService;
-
-beforeAll(async () => {
-  stores = await openTestStores();
-  service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
-});
-
-afterAll(async () => {
-  await service?.kill();
-  await stores?.[Symbol.asyncDispose]();
-});
+const stores = opened(openTestStores);
+const service = opened(() => startService(stores.env));
 
 const openFiles = () => readdirSync(`/proc/${service.process.pid}/fd`).length;
 const port = () => Number(new URL(service.url).port);
@@ -100,8 +91,7 @@ it('answered requests do not count: one connection carries any number of request
   for (let round = 1; round <= 5; round++) {
     const requests = Array.from({ length: 50 }, (_, i) => purchase(sale.id, `user-${round}-${i}`));
     socket.write(requests.join(''));
-    const answered = async () => text.split('HTTP/1.1 201').length - 1;
-    await eventually(answered, (answers) => answers === round * 50);
+    await expect.poll(() => text.split('HTTP/1.1 201').length - 1).toBe(round * 50);
   }
   socket.destroy();
 });

@@ -8,8 +8,9 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { stateOf } from '../../src/domain/sale.ts';
 import { Broadcast } from '../../src/http/broadcast.ts';
 import { attempt, call, createSale, eventually, post } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 
 /** A stream and the events that came so far. */
 async function listenTo(url: string, client = '192.0.2.1') {
@@ -60,24 +61,20 @@ describe('a broadcast', () => {
   it('reads once for all listeners, sends what changed, and stops with the last of them', async () => {
     const before = reads.length;
     const all = await Promise.all(Array.from({ length: 20 }, () => listenTo(`${url()}/a`)));
-    await eventually(async () => all.every(({ events }) => events.length > 0), Boolean);
+    await expect.poll(() => all.every(({ events }) => events.length > 0)).toBe(true);
     values.set('a', { n: 1 });
-    await eventually(async () => all.every(({ events }) => events.length === 2), Boolean);
+    await expect.poll(() => all.every(({ events }) => events.length === 2)).toBe(true);
     expect(all[7]!.events).toEqual([
       { now: 7, n: 0 },
       { now: 7, n: 1 },
     ]);
     for (const topics of reads.slice(before)) expect(topics).toEqual(['a']);
     for (const { close } of all) close();
+    await expect.poll(() => broadcast.size).toBe(0);
     await eventually(
-      async () => broadcast.size,
-      (size) => size === 0,
-    );
-    const after = await eventually(
-      async () => [reads.length, await new Promise((resolve) => setTimeout(resolve, 50)), reads.length],
+      async () => [reads.length, await sleep(50), reads.length],
       ([first, , last]) => first === last,
     );
-    expect(after[0]).toBe(after[2]);
   });
 
   it('has no stream for an unknown topic', async () => {
@@ -105,16 +102,10 @@ describe('a broadcast', () => {
   it('keeps streams open while the source fails', async () => {
     const one = await listenTo(`${url()}/a`);
     failure = new Error('down');
-    await eventually(
-      async () => errors.length,
-      (n) => n > 2,
-    );
+    await expect.poll(() => errors.length).toBeGreaterThan(2);
     failure = null;
     values.set('a', { n: 2 });
-    await eventually(
-      async () => one.events.at(-1)!.n,
-      (n) => n === 2,
-    );
+    await expect.poll(() => one.events.at(-1)!.n).toBe(2);
     one.close();
   });
 
@@ -141,7 +132,7 @@ describe('a broadcast', () => {
       received += chunk;
     });
     socket.resume();
-    await eventually(async () => received.includes('"n":59,'), Boolean);
+    await expect.poll(() => received.includes('"n":59,')).toBe(true);
     expect(received).not.toContain('"n":40,');
     socket.destroy();
     values.set('a', { n: 3 });
@@ -172,51 +163,28 @@ it.each([
 });
 
 describe('the events of a sale', () => {
-  let stores: TestStores;
-  let service: TestService;
+  const stores = opened(openTestStores);
+  const service = opened(() =>
+    startService({ ...stores.env, ADDRESS_CONNECTIONS: '3', TRUSTED_PROXIES: '127.0.0.1' }),
+  );
   const urlOf = (saleId: number) => `${service.url}/sales/${saleId}/events`;
-
-  beforeAll(async () => {
-    stores = await openTestStores();
-    service = await startService({
-      DATABASE_URL: stores.databaseUrl,
-      REDIS_URL: stores.redisUrl,
-      ADDRESS_CONNECTIONS: '3',
-      TRUSTED_PROXIES: '127.0.0.1',
-    });
-  });
-  afterAll(async () => {
-    await service?.kill();
-    await stores?.[Symbol.asyncDispose]();
-  });
 
   it('say what is left, its state, and the clock that decides', async () => {
     const { id } = await createSale(service.url, 2);
     const { events, close } = await listenTo(urlOf(id));
-    const first = await eventually(
-      async () => events[0],
-      (event) => event !== undefined,
-    );
+    await expect.poll(() => events[0]).toBeDefined();
+    const [first] = events;
     expect(first).toEqual({
       ...{ now: expect.any(Number), state: 'open', stock: 2, sold: 0, remaining: 2 },
       ...{ startsAt: null, endsAt: null, paused: false, maxPerOrder: 1 },
     });
     expect(Math.abs((first!.now as number) - Date.now())).toBeLessThan(60_000);
     await attempt(service.url, id, 'ann');
-    await eventually(
-      async () => events.at(-1)!.remaining,
-      (left) => left === 1,
-    );
+    await expect.poll(() => events.at(-1)!.remaining).toBe(1);
     await attempt(service.url, id, 'ben');
-    await eventually(
-      async () => events.at(-1)!.state,
-      (state) => state === 'sold-out',
-    );
+    await expect.poll(() => events.at(-1)!.state).toBe('sold-out');
     await post(`${service.url}/sales/${id}/restock`, { units: 1 });
-    await eventually(
-      async () => events.at(-1)!.state,
-      (state) => state === 'open',
-    );
+    await expect.poll(() => events.at(-1)!.state).toBe('open');
     close();
   });
 

@@ -5,30 +5,25 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import autocannon from 'autocannon';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import { type Answer, attempt, buy, createSale } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 
 const FLOOD = { connections: 64, duration: 6, maxOverallRequests: 200_000, workers: 1 };
 const PER_SECOND = 20;
 const POLITE = PER_SECOND * (FLOOD.duration - 2);
 
-let stores: TestStores;
-let service: TestService;
+const stores = opened(openTestStores);
+const service = opened(() => startService(stores.env));
 let saleId: number;
 let orderId: unknown;
 let runs = 0;
 
 beforeAll(async () => {
-  stores = await openTestStores();
-  service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
   for (let n = 0; n < 100; n++) saleId = (await createSale(service.url, 10_000)).id;
   orderId = (await attempt(service.url, saleId, 'ann')).body.orderId;
-});
-afterAll(async () => {
-  await service?.kill();
-  await stores?.[Symbol.asyncDispose]();
 });
 
 /** Buys at a steady rate, whether earlier answers came or not; a customer who is answered busy repeats. @returns the last answers */

@@ -14,16 +14,17 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { type Problem, problems } from '../../src/http/problems.ts';
 import { call, createSale } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
 const page = readFileSync(path.join(root, 'docs/how-to/integrate.md'), 'utf8');
 const codeOf = (file: string) =>
   new RegExp(`\`${file}\`:\n\n\`\`\`\\w+\n([\\s\\S]*?)^\`\`\`$`, 'm').exec(page)![1]!;
 
-let stores: TestStores;
-let service: TestService;
+const stores = opened(openTestStores);
+const service = opened(() => startService(stores.env));
 let folder: string;
 const fronts: Server[] = [];
 
@@ -78,8 +79,6 @@ except TimeoutError as late:
 `;
 
 beforeAll(async () => {
-  stores = await openTestStores();
-  service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
   folder = await temporaryFolder('stampede-test-integrate-');
   const files = {
     'package.json': '{ "type": "module" }',
@@ -94,8 +93,6 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   for (const server of fronts) server.close();
-  await service?.[Symbol.asyncDispose]();
-  await stores?.[Symbol.asyncDispose]();
   await rm(folder, { recursive: true, force: true });
 });
 

@@ -20,28 +20,26 @@ import { createTickets, serviceKeys } from '../../src/access/ticket.ts';
 import { createHttpServer } from '../../src/http/node-server.ts';
 import { problems } from '../../src/http/problems.ts';
 import { type Answer, call, eventually } from '../support/client.ts';
-import { AUDIENCE, type Issuer, openIssuer } from '../support/issuer.ts';
+import { AUDIENCE, openIssuer } from '../support/issuer.ts';
 import { document, operationOf, operations, undescribed } from '../support/openapi.ts';
+import { opened } from '../support/opened.ts';
 import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openTestStores } from '../support/stores.ts';
 
 const KEY = Buffer.alloc(32, 'k');
 const ADMIN = '0123456789abcdef';
 const UNKNOWN = '00000000-0000-7000-8000-000000000000';
 
-let stores: TestStores;
-let issuer: Issuer;
-let postgres: TcpProxy;
+const stores = opened(openTestStores);
+const issuer = opened(openIssuer);
+const postgres = opened(() => TcpProxy.to(stores.databaseUrl));
 /** AUTH=none, CONFIRM=accepted. */
 let open: TestService;
 /** AUTH=jwt, with every optional requirement. */
 let guarded: TestService;
 
 beforeAll(async () => {
-  [stores, issuer] = await Promise.all([openTestStores(), openIssuer()]);
-  postgres = await TcpProxy.to(stores.databaseUrl);
-  const events = { EVENTS: 'sale.units-returned', EVENT_WEBHOOK_URL: 'http://127.0.0.1:9/' };
-  const env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, ...events };
+  const env = { ...stores.env, EVENTS: 'sale.units-returned', EVENT_WEBHOOK_URL: 'http://127.0.0.1:9/' };
   [open, guarded] = await Promise.all([
     startService({ ...env, CONFIRM: 'accepted' }),
     startService({
@@ -58,9 +56,6 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   await Promise.all([open?.kill(), guarded?.kill()]);
-  await postgres?.close();
-  await issuer?.[Symbol.asyncDispose]();
-  await stores?.[Symbol.asyncDispose]();
 });
 
 /** Operations with statuses, and problem slugs, seen so far. */

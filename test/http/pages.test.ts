@@ -5,24 +5,23 @@ import { brotliDecompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { activityBetween, readMetrics } from '../../src/metrics/activity.ts';
 import { attempt, call, createSale } from '../support/client.ts';
+import { opened } from '../support/opened.ts';
 import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openTestStores } from '../support/stores.ts';
 
 const MAX_BYTES = 100_000;
 
-let stores: TestStores;
+const stores = opened(openTestStores);
 let service: TestService;
 let split: TestService;
 
 beforeAll(async () => {
-  stores = await openTestStores();
-  const env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl };
+  const { env } = stores;
   [service, split] = await Promise.all([startService(env), startService({ ...env, ADMIN_PORT: '0' })]);
 });
 afterAll(async () => {
   await service?.kill();
   await split?.kill();
-  await stores?.[Symbol.asyncDispose]();
 });
 
 /** Fetches a page, and lists the assets that it names. */

@@ -1,22 +1,15 @@
 /** Why payment notifications and cancellations are refused, and that refused ones change nothing. */
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { attempt, call, createSale, eventually, post } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { attempt, call, createSale, post } from '../support/client.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 
-let stores: TestStores;
-let service: TestService;
+const stores = opened(openTestStores);
+const service = opened(() => startService(stores.env));
 let url: string;
-
-beforeAll(async () => {
-  stores = await openTestStores();
-  service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
+beforeAll(() => {
   url = service.url;
-});
-
-afterAll(async () => {
-  await service?.kill();
-  await stores?.[Symbol.asyncDispose]();
 });
 
 /** Everything that is in the database, as one text. */
@@ -78,10 +71,7 @@ describe('bad input gets a problem and changes nothing', () => {
     ];
     await call(`${url}/orders/${cancelled}/cancel`, { method: 'POST' });
     await stores.sql.query('UPDATE orders SET expires_at = now() WHERE id = $1', [revived]);
-    await eventually(
-      () => call(`${url}/orders/${revived}`),
-      ({ body }) => body.status === 'expired',
-    );
+    await expect.poll(() => call(`${url}/orders/${revived}`)).toMatchObject({ body: { status: 'expired' } });
     for (const orderId of [twice, cancelled, revived])
       for (const n of [1, 2, 2, 1, 3])
         expect((await notify(`${n} of ${orderId}`, orderId)).body.status).toBe(

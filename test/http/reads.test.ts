@@ -1,25 +1,17 @@
 /** A flood of reads while Postgres hangs: further reads are refused, and what does not need their connections is served. */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { call, createSale, eventually } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 
 /** More than are served and queued. */
 const FLOOD = 300;
 
-let stores: TestStores;
-let service: TestService;
-
-beforeAll(async () => {
-  stores = await openTestStores();
-  service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
-});
-afterAll(async () => {
-  await service?.kill();
-  await stores?.[Symbol.asyncDispose]();
-});
+const stores = opened(openTestStores);
+const service = opened(() => startService(stores.env));
 
 it('is refused by every method, and leaves pages, their scripts, the console and tasks', async () => {
   const { id } = await createSale(service.url, 1);

@@ -1,26 +1,18 @@
 /** Clients that connect and send nothing, or slowly, or too many at once: they are disconnected, and others are served. */
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import { attempt, buy, call, createSale, eventually, users } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 
 const IDLE = 2_000;
 const POLITE = 50;
 
-let stores: TestStores;
-let service: TestService;
-
-beforeAll(async () => {
-  stores = await openTestStores();
-  service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
-});
-afterAll(async () => {
-  await service?.kill();
-  await stores?.[Symbol.asyncDispose]();
-});
+const stores = opened(openTestStores);
+const service = opened(() => startService(stores.env));
 
 async function open(url = service.url): Promise<Socket> {
   const socket = connect(Number(new URL(url).port), '127.0.0.1');
@@ -63,7 +55,7 @@ it('closes connections whose clients do not read, and serves others', async () =
     const { text } = (await call(`${service.url}/metrics`)).body;
     return Number(/_requests_total\{reason="unread-responses"\} (\d+)/.exec(String(text))?.[1] ?? 0);
   };
-  await eventually(closed, (count) => count === sockets.length, 170_000);
+  await expect.poll(closed, { timeout: 170_000 }).toBe(sockets.length);
   for (const socket of sockets) socket.destroy();
 });
 
@@ -80,19 +72,13 @@ it.runIf(process.platform === 'linux')(
   'leaves descriptors to the stores when clients take all others',
   async () => {
     const descriptors = limits.reservedDescriptors + 20;
-    const few = await startService(
-      { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl },
-      { prepare: `ulimit -n ${descriptors}` },
-    );
+    const few = await startService(stores.env, { prepare: `ulimit -n ${descriptors}` });
     try {
       const made = () => createSale(few.url, 1).catch(() => null);
       const sale = (await eventually(made, (one) => one !== null))!;
       const sockets = await Promise.all(Array.from({ length: descriptors }, () => open(few.url)));
       const left = () => sockets.filter((socket) => !socket.resume().destroyed).length;
-      await eventually(
-        async () => left(),
-        (count) => count <= descriptors - limits.reservedDescriptors,
-      );
+      await expect.poll(left).toBeLessThanOrEqual(descriptors - limits.reservedDescriptors);
       expect(left()).toBeGreaterThan(0); // they were not closed for silence, which would close all
       for (const socket of sockets) socket.destroy();
       expect((await buy(few.url, sale.id, 'ann')).status).toBeLessThan(300);

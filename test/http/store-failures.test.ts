@@ -12,17 +12,17 @@ import { limits } from '../../src/config/limits.ts';
 import { buy, call, createSale, eventually } from '../support/client.ts';
 import { type Answered, askAll, mistakeOf, type Things } from '../support/every-route.ts';
 import { signal } from '../support/nemesis.ts';
+import { opened } from '../support/opened.ts';
 import { startService, type TestService } from '../support/service.ts';
-import { type OwnStores, openOwnStores } from '../support/stores.ts';
+import { openOwnStores } from '../support/stores.ts';
 
 const STRATEGIES = ['lua', 'global-lock', 'for-update', 'for-update-prisma', 'group-commit'];
 
-let stores: OwnStores;
+const stores = opened(() => openOwnStores());
 let links: { postgres: TcpProxy; redis: TcpProxy };
 let services: TestService[];
 
 beforeAll(async () => {
-  stores = await openOwnStores();
   links = {
     postgres: await TcpProxy.to(stores.databaseUrl),
     redis: await TcpProxy.to(stores.redisUrl),
@@ -40,7 +40,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await Promise.all((services ?? []).map((service) => service.kill()));
   await Promise.all([links?.postgres.close(), links?.redis.close()]);
-  await stores?.[Symbol.asyncDispose]();
 });
 
 async function make({ url }: TestService): Promise<Things> {

@@ -9,19 +9,14 @@ import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { type FarStores, openFarStores } from '../../lab/far-stores.ts';
 import { identify } from '../../src/local/processes.ts';
 import { startRedisServer } from '../../src/local/redis-server.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { openTestStores } from '../support/stores.ts';
 
-let stores: TestStores;
-beforeAll(async () => {
-  stores = await openTestStores();
-});
-afterAll(async () => {
-  await stores[Symbol.asyncDispose]();
-});
+const stores = opened(openTestStores);
 
 const open = (rttMs: number, redisUrl = stores.redisUrl): Promise<FarStores> =>
   openFarStores({ databaseUrl: stores.databaseUrl, redisUrl, rttMs });

@@ -12,18 +12,15 @@ import { openStores, type StoresOptions } from '../../lab/servers/stores.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
 import { redisEpochs } from '../../src/store/redis/epochs.ts';
-import { openStoresWithRedis, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { openStoresWithRedis } from '../support/stores.ts';
 
-let stores: TestStores;
+const stores = opened(openStoresWithRedis); // the bench empties the whole Redis
 let redis: Redis;
-beforeAll(async () => {
-  stores = await openStoresWithRedis(); // the bench empties the whole Redis
+beforeAll(() => {
   redis = new Redis(stores.redisUrl);
 });
-afterAll(async () => {
-  redis.disconnect();
-  await stores[Symbol.asyncDispose]();
-});
+afterAll(() => redis.disconnect());
 beforeEach(async () => {
   await redis.flushall();
 });

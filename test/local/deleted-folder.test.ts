@@ -3,17 +3,17 @@ import { existsSync, readFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
-import { call, eventually } from '../support/client.ts';
-import { type Installation, installService, type Run } from '../support/service.ts';
+import { afterEach, beforeAll, expect, it } from 'vitest';
+import { call } from '../support/client.ts';
+import { opened } from '../support/opened.ts';
+import { installService, type Run } from '../support/service.ts';
 import { isLinux, processesOn } from './support.ts';
 
-let installed: Installation;
+const installed = opened(installService);
 let folder: string;
 const runs: Run[] = [];
 
-beforeAll(async () => {
-  installed = await installService();
+beforeAll(() => {
   folder = path.join(installed.folder, '.local');
 });
 afterEach(async () => {
@@ -22,7 +22,6 @@ afterEach(async () => {
   }
   await rm(folder, { recursive: true, force: true, maxRetries: 10 });
 });
-afterAll(async () => installed?.[Symbol.asyncDispose]());
 
 function start(env: Readonly<Record<string, string>>): Run {
   const run = installed.start(env);
@@ -40,10 +39,7 @@ async function lastingProcesses(): Promise<number[]> {
 it.runIf(isLinux).each(['1', '2'])('a deleted folder, WORKERS=%s', async (WORKERS) => {
   const first = start({ WORKERS });
   const url = await first.url;
-  await eventually(
-    () => call(`${url}/readyz`),
-    ({ body }) => body.status === 'ok',
-  );
+  await expect.poll(() => call(`${url}/readyz`)).toMatchObject({ body: { status: 'ok' } });
   const servers = await lastingProcesses();
   await rm(folder, { recursive: true, force: true, maxRetries: 10 });
 

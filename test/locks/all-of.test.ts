@@ -9,8 +9,8 @@ import { type Random, seededRandom } from '../../lab/kit/random.ts';
 import { acquireAll, usingAll } from '../../src/locks/all-of.ts';
 import { LeaseLostError, MAX_NAME_BYTES } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis.ts';
-import { eventually } from '../support/client.ts';
-import { type LockFixture, type LockProcess, redisLocks } from '../support/lock-groups.ts';
+import { type LockProcess, redisLocks } from '../support/lock-groups.ts';
+import { opened } from '../support/opened.ts';
 import { held } from './lock-checks.ts';
 
 const SCHEDULES = 1_000;
@@ -21,16 +21,12 @@ const RESOURCES = 5;
 /** No lease expires while the test looks for one that was left, and no wait ends by its time. */
 const OPTIONS = { ttlMs: 600_000, waitMs: 300_000 };
 
-let fixture: LockFixture;
+const fixture = opened(() => redisLocks(create));
 let server: Redis;
-beforeAll(async () => {
-  fixture = await redisLocks(create);
+beforeAll(() => {
   server = new Redis(fixture.servers.redisUrl);
 });
-afterAll(async () => {
-  server?.disconnect();
-  await fixture?.close();
-});
+afterAll(() => server?.disconnect());
 
 const between = (random: Random, from: number, to: number) => from + Math.floor(random() * (to - from + 1));
 
@@ -105,11 +101,7 @@ it('never has a deadlock, two holders of one resource, or a lock that stays: 1,0
   expect([...counts.keys()].filter((end) => end.includes('without'))).toEqual([]);
   expect(counts.get('held')).toBeGreaterThan(SCHEDULES * 3);
   expect(counts.get('aborted')).toBeGreaterThan(SCHEDULES / 20);
-  await eventually(
-    () => server.keys('*:lock'),
-    (keys) => keys.length === 0,
-    120_000,
-  );
+  await expect.poll(() => server.keys('*:lock'), { timeout: 120_000 }).toEqual([]);
   for (const process of lanes.flat()) await process.close();
 });
 
@@ -139,7 +131,7 @@ it('signals the loss of one of them, and reports it as the end', async () => {
   const { lock, close } = await fixture.process();
   const result = await usingAll(lock, ['p', 'q'], { ttlMs: 900, waitMs: 0 }, async ({ signal }) => {
     await server.del('stampede:{q}:lock');
-    await eventually(async () => signal.aborted, Boolean);
+    await expect.poll(() => signal.aborted).toBe(true);
     return signal.reason;
   });
   expect(result).toMatchObject({ kind: 'done', ended: 'lost' });

@@ -139,10 +139,7 @@ interface Observed {
 async function blackHole(mode: LinkMode, open: OpenLock): Promise<Observed | null> {
   const proxy = await TcpProxy.open({ port: server.port });
   // A server that answers late is connected to again.
-  const opened = await eventually(
-    () => open(proxy.through(server.url)).catch(() => null),
-    (one) => one !== null,
-  );
+  const opened = await eventually(() => open(proxy.through(server.url)).catch(() => null), Boolean);
   const { lock: a, end } = opened!;
   const resource = newResource();
   try {
@@ -325,10 +322,7 @@ async function redlock(mine: Redis, theirs: Redis, resource: string): Promise<Fo
       end = resolve;
     });
   });
-  await eventually(
-    async () => signal,
-    (there) => there !== undefined,
-  );
+  await eventually(async () => signal, Boolean);
   return {
     acquired: newRedlock(theirs).acquire([resource], WAIT_MS, { retryCount: 500, retryDelay: 20 }),
     isSignalled: () => events > 0 || signal!.aborted,
@@ -367,10 +361,7 @@ async function foreignHole(take: typeof redlock): Promise<boolean | null> {
     await Promise.all([acquired, sleep(5_000)]);
     const wasSignalled = isSignalled();
     proxy.set('pass'); // A renews on a new connection and learns of the loss
-    await eventually(
-      async () => isSignalled(),
-      (value) => value,
-    );
+    await eventually(async () => isSignalled(), Boolean);
     end();
     return wasSignalled && pausedMs(sinceMs) > PAUSE_MS ? null : wasSignalled;
   } finally {

@@ -17,24 +17,23 @@ import * as redlockOf from '../../src/locks/redlock.ts';
 import { ioredis, nodeRedis } from '../support/caller-clients.ts';
 import { eventually } from '../support/client.ts';
 import { openIndependent } from '../support/lock-groups.ts';
-import { openStoresWithRedis, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { openStoresWithRedis } from '../support/stores.ts';
 import { held } from './lock-checks.ts';
 
 const OPTIONS = { ttlMs: 60_000, waitMs: 60_000 };
 const ONCE = { ttlMs: 60_000, waitMs: 0 };
-let stores: TestStores;
+const stores = opened(openStoresWithRedis);
 let redis: Redis;
 let lock: Lock;
 
 beforeAll(async () => {
-  stores = await openStoresWithRedis();
   redis = new Redis(stores.redisUrl);
   lock = await redisLock({ redis });
 });
 afterAll(async () => {
   await lock?.close();
   redis?.disconnect();
-  await stores?.[Symbol.asyncDispose]();
 });
 
 describe.each([
@@ -46,16 +45,16 @@ describe.each([
     const clients = () => group.redis.map(({ url }) => clientOf(url));
     try {
       await group.redis[0]!.kill();
-      const opened = await redlock({ redis: clients() });
-      await (await held(opened, 'two of three')).release();
+      const quorum = await redlock({ redis: clients() });
+      await (await held(quorum, 'two of three')).release();
       await group.restart(0);
       await group.redis[1]!.kill();
       const again = await eventually(
-        () => opened.acquire('two of three', ONCE),
+        () => quorum.acquire('two of three', ONCE),
         ({ kind }) => kind === 'held',
       );
       if (again.kind === 'held') await again.lease.release();
-      await opened.close();
+      await quorum.close();
       await group.redis[2]!.kill();
       await expect(redlock({ redis: clients() })).rejects.toThrow('2 of the 3 servers are unreachable');
     } finally {
@@ -112,10 +111,7 @@ describe('a lock that is reentrant by context', () => {
       const bound = (await import('node:async_hooks')).AsyncResource.bind(later);
       late = bound as typeof late;
     }).then(({ kind }) => events.push(kind));
-    await eventually(
-      async () => end,
-      (there) => there !== undefined,
-    );
+    await expect.poll(() => end).toBeDefined();
     end!();
     await outer;
     expect(events).toEqual(['nested work', 'done']);
@@ -152,7 +148,7 @@ describe('hooks', () => {
     });
     const lease = await held(observed, 'lost', { ttlMs: 900 });
     await redis.del('stampede:{lost}:lock');
-    await eventually(async () => lease.signal.aborted, Boolean);
+    await expect.poll(() => lease.signal.aborted).toBe(true);
     expect(await lease.release()).toBe('lost');
     expect(events).toEqual([
       'observed held true',
@@ -206,10 +202,8 @@ describe('a fence', () => {
     await later.query('BEGIN');
     expect(await admits(later, { resource: 'in order', fencingToken: 8 })).toBe(true);
     const earlier = admits(pool, { resource: 'in order', fencingToken: 7 });
-    await eventually(
-      async () => (await pool.query(`SELECT FROM pg_locks WHERE NOT granted`)).rowCount,
-      (waiting) => waiting! > 0,
-    );
+    const waiting = async () => (await pool.query(`SELECT FROM pg_locks WHERE NOT granted`)).rowCount;
+    await expect.poll(waiting).toBeGreaterThan(0);
     await later.query('COMMIT');
     later.release();
     expect(await earlier).toBe(false);

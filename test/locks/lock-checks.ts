@@ -5,7 +5,8 @@ import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 import { type AcquireOptions, type Lease, LeaseLostError, type Lock, using } from '../../src/locks/lock.ts';
 import { watchLoss } from '../contract/lock-steps.ts';
 import { eventually } from '../support/client.ts';
-import type { Group, GroupProcess } from '../support/lock-groups.ts';
+import type { Group } from '../support/lock-groups.ts';
+import { opened } from '../support/opened.ts';
 
 /** A server that is late on a busy machine is asked again. */
 const untilAvailable = <T extends { readonly kind: string }>(ask: () => Promise<T>): Promise<T> =>
@@ -21,29 +22,20 @@ export async function held(lock: Lock, resource: string, more: Partial<AcquireOp
 /** Waits for the first renewal of a lease. */
 export async function renewed(lease: Lease): Promise<void> {
   const { deadlineMs } = lease;
-  await eventually(
-    async () => lease.deadlineMs,
-    (nowMs) => nowMs > deadlineMs,
-  );
+  await expect.poll(() => lease.deadlineMs).toBeGreaterThan(deadlineMs);
   expect(lease.signal.aborted).toBe(false);
 }
 
 export function commonChecks(open: () => Promise<Group>): void {
-  let fixture: Group;
-  let a: GroupProcess;
-  let b: GroupProcess;
-  let servers: Redis[];
-  beforeAll(async () => {
-    fixture = await open();
-    a = await fixture.process();
-    b = await fixture.process();
+  const fixture = opened(open);
+  const a = opened(() => fixture.process());
+  const b = opened(() => fixture.process());
+  let servers: Redis[] = [];
+  beforeAll(() => {
     servers = fixture.ports.map((port) => new Redis(port));
   });
-  afterAll(async () => {
-    for (const server of servers ?? []) server.disconnect();
-    await a?.close();
-    await b?.close();
-    await fixture?.close();
+  afterAll(() => {
+    for (const server of servers) server.disconnect();
   });
   /** The servers' keys of a resource, without the fence. */
   const keysOf = async (resource: string) => {
@@ -120,10 +112,7 @@ export function commonChecks(open: () => Promise<Group>): void {
     const lease = await held(a.lock, 'long', { ttlMs });
     const firstMs = lease.deadlineMs;
     // Renewed after the first deadline.
-    await eventually(
-      async () => lease.deadlineMs,
-      (deadlineMs) => deadlineMs > firstMs + ttlMs,
-    );
+    await expect.poll(() => lease.deadlineMs).toBeGreaterThan(firstMs + ttlMs);
     expect(lease.signal.aborted).toBe(false);
     expect((await b.lock.acquire('long', { ttlMs, waitMs: 0 })).kind).toBe('contended');
     expect(await lease.release()).toBe('released');

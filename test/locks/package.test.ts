@@ -11,7 +11,8 @@ import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/co
 import { publint } from 'publint';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
-import { openStoresWithRedis, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { openStoresWithRedis } from '../support/stores.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
 const page = readFileSync(path.join(root, 'docs/how-to/use-the-locks.md'), 'utf8');
@@ -19,13 +20,12 @@ const examples = [...page.matchAll(/^```js\n([\s\S]*?)^```$/gm)].map(([, code]) 
 const { devDependencies, dependencies } = JSON.parse(readFileSync(path.join(root, 'package.json'), 'utf8'));
 const versions: Record<string, string> = { ...dependencies, ...devDependencies };
 
+const stores = opened(openStoresWithRedis);
 let folder: string;
 let tarball: string;
-let stores: TestStores;
 
 const run = async (command: string, args: readonly string[], cwd = folder) => {
-  const { REDIS_URL, DATABASE_URL } = { REDIS_URL: stores.redisUrl, DATABASE_URL: stores.ownerUrl };
-  const env = { ...process.env, REDIS_URL, DATABASE_URL, NODE_ENV: '' };
+  const env = { ...process.env, ...stores.env, DATABASE_URL: stores.ownerUrl, NODE_ENV: '' };
   const done = promisify(execFile)(command, args, { cwd, env, timeout: 150_000 });
   const { stdout } = await done.catch(({ stdout, stderr }) => {
     throw new Error(`${command} ${args.join(' ')}: ${stdout}${stderr}`);
@@ -37,7 +37,6 @@ const install = (...what: string[]) =>
 
 beforeAll(async () => {
   folder = await temporaryFolder('stampede-test-package-');
-  stores = await openStoresWithRedis();
   await run('npm', ['run', '--silent', 'package:locks'], root);
   const packed = await run(
     'npm',
@@ -48,10 +47,7 @@ beforeAll(async () => {
   writeFileSync(path.join(folder, 'package.json'), '{ "type": "module" }');
   await install(tarball);
 });
-afterAll(async () => {
-  await stores?.[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true, force: true });
-});
+afterAll(() => rm(folder, { recursive: true, force: true }));
 
 it('depends on nothing, and loads no client until it is used', async () => {
   const installed = readdirSync(path.join(folder, 'node_modules')).filter((name) => !name.startsWith('.'));

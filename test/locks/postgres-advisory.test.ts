@@ -1,40 +1,22 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
 import { limits } from '../../src/config/limits.ts';
-import { LeaseLostError, type Lock } from '../../src/locks/lock.ts';
+import { LeaseLostError } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/postgres-advisory.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { watchLoss } from '../contract/lock-steps.ts';
-import { eventually } from '../support/client.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { openTestStores } from '../support/stores.ts';
 import { held } from './lock-checks.ts';
 
-let stores: TestStores;
-let proxy: TcpProxy;
-let mine: PostgresStore;
-let theirs: PostgresStore;
+const stores = opened(openTestStores);
+const proxy = opened(() => TcpProxy.open({ port: Number(new URL(stores.databaseUrl).port) }));
+const mine = opened(() => openPostgres(proxy.through(stores.databaseUrl), () => {}));
+const theirs = opened(() => openPostgres(stores.databaseUrl, () => {}));
 /** From Postgres's view, two processes; the first connects through the proxy. */
-let a: Lock;
-let b: Lock;
-
-beforeAll(async () => {
-  stores = await openTestStores();
-  proxy = await TcpProxy.open({ port: Number(new URL(stores.databaseUrl).port) });
-  mine = openPostgres(proxy.through(stores.databaseUrl), () => {});
-  theirs = openPostgres(stores.databaseUrl, () => {});
-  a = await create({ postgres: mine });
-  b = await create({ postgres: theirs });
-});
-
-afterAll(async () => {
-  await a?.close();
-  await b?.close();
-  await mine?.close();
-  await theirs?.close();
-  await proxy?.close();
-  await stores?.[Symbol.asyncDispose]();
-});
+const a = opened(() => create({ postgres: mine }));
+const b = opened(() => create({ postgres: theirs }));
 
 /** Counts this database's advisory locks, held and waited for. */
 async function locks(): Promise<{ held: number; waiting: number }> {
@@ -49,7 +31,7 @@ describe('the advisory lock', () => {
   it('sends one contender per process to Postgres', async () => {
     const lease = await held(b, 'one');
     const waiting = Array.from({ length: 5 }, () => a.acquire('one', { ttlMs: 2_000, waitMs: 2_000 }));
-    await eventually(locks, ({ waiting }) => waiting > 0);
+    await expect.poll(async () => (await locks()).waiting).toBeGreaterThan(0);
     await sleep(300); // time for the others, if they were sent
     expect(await locks()).toEqual({ held: 1, waiting: 1 });
     for (const result of await Promise.all(waiting)) expect(result.kind).toBe('contended');
@@ -85,10 +67,10 @@ describe('the advisory lock', () => {
     const lease = await held(b, 'stop');
     const stop = new AbortController();
     const asking = a.acquire('stop', { ttlMs: 2_000, waitMs: 30_000, signal: stop.signal });
-    await eventually(locks, ({ waiting }) => waiting === 1);
+    await expect.poll(locks).toMatchObject({ waiting: 1 });
     stop.abort();
     expect((await asking).kind).toBe('aborted');
-    await eventually(locks, ({ waiting }) => waiting === 0);
+    await expect.poll(locks).toMatchObject({ waiting: 0 });
     await lease.release();
   });
 

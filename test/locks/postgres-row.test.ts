@@ -1,33 +1,18 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { LeaseLostError, type Lock } from '../../src/locks/lock.ts';
+import { describe, expect, it } from 'vitest';
+import { LeaseLostError } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/postgres-row.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
+import { opened } from '../support/opened.ts';
+import { openTestStores } from '../support/stores.ts';
 import { held } from './lock-checks.ts';
 
-let stores: TestStores;
-let mine: PostgresStore;
-let theirs: PostgresStore;
+const stores = opened(openTestStores);
+const mine = opened(() => openPostgres(stores.databaseUrl, () => {}));
+const theirs = opened(() => openPostgres(stores.databaseUrl, () => {}));
 /** From Postgres's view, two processes. */
-let a: Lock;
-let b: Lock;
-
-beforeAll(async () => {
-  stores = await openTestStores();
-  mine = openPostgres(stores.databaseUrl, () => {});
-  theirs = openPostgres(stores.databaseUrl, () => {});
-  a = await create({ postgres: mine });
-  b = await create({ postgres: theirs });
-});
-
-afterAll(async () => {
-  await a?.close();
-  await b?.close();
-  await mine?.close();
-  await theirs?.close();
-  await stores?.[Symbol.asyncDispose]();
-});
+const a = opened(() => create({ postgres: mine }));
+const b = opened(() => create({ postgres: theirs }));
 
 describe('the lock in a row', () => {
   it('keeps the row and its fence after release and after expiry', async () => {

@@ -1,8 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { create } from '../../src/locks/redis-fair.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
-import { type Group, type GroupProcess, openOne } from '../support/lock-groups.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
+import { type Group, openOne } from '../support/lock-groups.ts';
+import { opened } from '../support/opened.ts';
 import { commonChecks, held } from './lock-checks.ts';
 
 const open = (): Promise<Group> => openOne(create);
@@ -12,19 +13,9 @@ describe('the fair lock', () => {
 });
 
 describe('the queue of the fair lock', () => {
-  let redis: RedisStore;
-  let fixture: Group;
-  let processes: GroupProcess[];
-  beforeAll(async () => {
-    fixture = await open();
-    processes = await Promise.all([1, 2, 3, 4].map(() => fixture.process()));
-    redis = await openRedis(`redis://127.0.0.1:${fixture.ports[0]}`, () => {});
-  });
-  afterAll(async () => {
-    for (const process of processes ?? []) await process.close();
-    await redis?.close();
-    await fixture?.close();
-  });
+  const fixture = opened(open);
+  const redis = opened(() => openRedis(`redis://127.0.0.1:${fixture.ports[0]}`, () => {}));
+  const processes = [1, 2, 3, 4].map(() => opened(() => fixture.process()));
   const options = { ttlMs: 5_000, waitMs: 20_000 };
 
   it('is first come, first served across processes', async () => {

@@ -1,10 +1,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import type { Lease, Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis-read-write.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
 import { watchLoss } from '../contract/lock-steps.ts';
-import { type Group, type GroupProcess, openOne } from '../support/lock-groups.ts';
+import { type Group, openOne } from '../support/lock-groups.ts';
+import { opened } from '../support/opened.ts';
 import { commonChecks, held } from './lock-checks.ts';
 
 const open = (): Promise<Group> => openOne(create);
@@ -14,22 +15,14 @@ describe('the read-write lock, for writing', () => {
 });
 
 describe('readers and writers', () => {
-  let redis: RedisStore;
-  let fixture: Group;
-  let processes: GroupProcess[];
+  const fixture = opened(open);
+  const redis = opened(() => openRedis(`redis://127.0.0.1:${fixture.ports[0]}`, () => {}));
+  const processes = [1, 2, 3].map(() => opened(() => fixture.process()));
   let a: Lock;
   let b: Lock;
   let c: Lock;
-  beforeAll(async () => {
-    fixture = await open();
-    processes = await Promise.all([1, 2, 3].map(() => fixture.process()));
+  beforeAll(() => {
     [a, b, c] = processes.map(({ lock }) => lock) as [Lock, Lock, Lock];
-    redis = await openRedis(`redis://127.0.0.1:${fixture.ports[0]}`, () => {});
-  });
-  afterAll(async () => {
-    for (const process of processes ?? []) await process.close();
-    await redis?.close();
-    await fixture?.close();
   });
   const read = (lock: Lock, resource: string, more = {}) => held(lock, resource, { mode: 'read', ...more });
   const ask = async (lock: Lock, resource: string, mode: 'read' | 'write') => {

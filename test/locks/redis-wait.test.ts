@@ -3,12 +3,13 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import { afterAll, afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { startRedisServer } from '../../src/local/redis-server.ts';
 import { create } from '../../src/locks/redis-wait.ts';
 import { watchLoss } from '../contract/lock-steps.ts';
 import { eventually } from '../support/client.ts';
 import { type GroupProcess, openReplicated, processOnOne, type Replicated } from '../support/lock-groups.ts';
+import { opened } from '../support/opened.ts';
 import { commonChecks, held } from './lock-checks.ts';
 
 /** Acquires a free lock. Repeats on a busy machine, where a healthy replica may miss the lock's time limit. */
@@ -84,23 +85,18 @@ describe('the replicas', () => {
     await sleep(60);
     await look.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
     expect((await acquiring).kind).toBe('unavailable');
-    await eventually(
-      () => look.get('stampede:{reconnected}:lock'),
-      (value) => value === null,
-    );
+    await expect.poll(() => look.get('stampede:{reconnected}:lock')).toBeNull();
   });
 
   it('admit no second holder when the primary dies and one is promoted', async () => {
     const [promoted] = pair.replicas;
     // On a busy machine the first acknowledgement may come too late.
-    await eventually(
-      async () => {
-        const probe = await a.lock.acquire('probe', { ttlMs: 2_000, waitMs: 0 });
-        if (probe.kind === 'held') await probe.lease.release();
-        return probe.kind;
-      },
-      (kind) => kind === 'held',
-    );
+    const probe = async () => {
+      const result = await a.lock.acquire('probe', { ttlMs: 2_000, waitMs: 0 });
+      if (result.kind === 'held') await result.lease.release();
+      return result.kind;
+    };
+    await expect.poll(probe).toBe('held');
     const lease = await held(a.lock, 'failover', { ttlMs: 5_000 });
     const loss = watchLoss(lease);
     await sleep(2_000); // renewed once
@@ -129,11 +125,9 @@ describe('the replicas', () => {
 });
 
 describe('several replicas', () => {
-  let trio: Replicated;
-  afterAll(async () => trio?.close());
+  const trio = opened(() => openReplicated(create, 3));
 
   it('must be a majority with the primary', async () => {
-    trio = await openReplicated(create, 3);
     const a = await trio.process();
     const options = { ttlMs: 5_000, waitMs: 0 };
     process.kill(trio.replicas[0]!.pid, 'SIGSTOP');

@@ -4,30 +4,27 @@ import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type Lease, LeaseLostError, using } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis.ts';
-import { type LockFixture, type LockProcess, redisLocks } from '../support/lock-groups.ts';
+import { type LockProcess, redisLocks } from '../support/lock-groups.ts';
+import { opened } from '../support/opened.ts';
 import { held } from './lock-checks.ts';
 
-let fixture: LockFixture;
+const fixture = opened(() => redisLocks(create));
 let server: Redis;
 let processes: LockProcess[] = [];
 
-beforeAll(async () => {
-  fixture = await redisLocks(create);
+beforeAll(() => {
   server = new Redis(fixture.servers.redisUrl);
 });
 afterEach(async () => {
   await Promise.all(processes.map((process) => process.close()));
   processes = [];
 });
-afterAll(async () => {
-  server?.disconnect();
-  await fixture?.close();
-});
+afterAll(() => server?.disconnect());
 
 async function open(count: number): Promise<LockProcess[]> {
-  const opened = await Promise.all(Array.from({ length: count }, () => fixture.process()));
-  processes.push(...opened);
-  return opened;
+  const added = await Promise.all(Array.from({ length: count }, () => fixture.process()));
+  processes.push(...added);
+  return added;
 }
 
 /** Commands that the server ran, including those of scripts and excluding those of this function. */
@@ -43,10 +40,10 @@ const lockOf = (resource: string) => `stampede:{${resource}}:lock`;
 const waitersOf = (resource: string) => `stampede:{${resource}}:waiters`;
 
 describe('64 waiters on one resource', () => {
-  const rush = async (opened: LockProcess[], each: number, cycles: number, resource: string) => {
+  const rush = async (group: LockProcess[], each: number, cycles: number, resource: string) => {
     let inside = 0;
     const tokens: number[] = [];
-    const contenders = opened.flatMap(({ lock }) => Array.from({ length: each }, () => lock));
+    const contenders = group.flatMap(({ lock }) => Array.from({ length: each }, () => lock));
     const work = contenders.map(async (lock) => {
       for (let i = 0; i < cycles; i++) {
         const done = await using(
@@ -72,13 +69,13 @@ describe('64 waiters on one resource', () => {
     [4, 16],
     [16, 4],
   ])('%i processes × %i: at most 4 commands an acquisition, tokens that grow', async (count, each) => {
-    const opened = await open(count);
+    const group = await open(count);
     const resource = `rush-${count}`;
-    await rush(opened, 2, 2, resource); // opens the subscriptions
+    await rush(group, 2, 2, resource); // opens the subscriptions
     let tokens: number[] = [];
     const startedMs = performance.now();
     const commands = await commandsOf(async () => {
-      tokens = await rush(opened, each, 10, resource);
+      tokens = await rush(group, each, 10, resource);
     });
     // Besides, each process polls for safety, at most once in 270 ms: a script with its commands.
     const polls = (count * (performance.now() - startedMs)) / 270;

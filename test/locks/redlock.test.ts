@@ -4,7 +4,8 @@ import { LeaseLostError, type Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redlock.ts';
 import { openRedlockServers } from '../../src/store/redis/redlock-servers.ts';
 import { watchLoss } from '../contract/lock-steps.ts';
-import { type GroupProcess, type Independent, openIndependent } from '../support/lock-groups.ts';
+import { type GroupProcess, openIndependent } from '../support/lock-groups.ts';
+import { opened } from '../support/opened.ts';
 import { commonChecks, held, renewed } from './lock-checks.ts';
 
 describe('redlock', () => {
@@ -12,21 +13,15 @@ describe('redlock', () => {
 });
 
 describe('the servers of redlock', () => {
-  let fixture: Independent;
-  let looks: Redis[];
-  let a: GroupProcess;
-  let b: GroupProcess;
-  beforeAll(async () => {
-    fixture = await openIndependent(create);
+  const fixture = opened(() => openIndependent(create));
+  const a = opened(() => fixture.process());
+  const b = opened(() => fixture.process());
+  let looks: Redis[] = [];
+  beforeAll(() => {
     looks = fixture.ports.map((port) => new Redis(port).on('error', () => {}));
-    a = await fixture.process();
-    b = await fixture.process();
   });
-  afterAll(async () => {
-    await a?.close();
-    await b?.close();
-    for (const look of looks ?? []) look.disconnect();
-    await fixture?.close();
+  afterAll(() => {
+    for (const look of looks) look.disconnect();
   });
   const options = { ttlMs: 5_000, waitMs: 0 };
   const values = (resource: string) =>

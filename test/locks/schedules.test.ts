@@ -37,9 +37,10 @@ import * as redisSetnxExpire from '../../src/locks/rungs/redis-setnx-expire.ts';
 import * as redisWatchdog from '../../src/locks/rungs/redis-watchdog.ts';
 import * as zookeeper from '../../src/locks/zookeeper.ts';
 import { openIndependent } from '../support/lock-groups.ts';
+import { opened } from '../support/opened.ts';
 import { type Outcome, runAll, type Target, Worker } from '../support/schedule-runner.ts';
 import { findOverlaps, type Span } from '../support/schedules.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openTestStores } from '../support/stores.ts';
 import { ensureZookeeper, startZookeeper } from '../support/zookeeper.ts';
 
 const LOCK_TIMEOUT_MS = 1_200_000;
@@ -64,7 +65,8 @@ const noValkey = await whyNoValkey();
 const replayed = Number(process.env.SCHEDULE_SEED);
 const replay = Number.isSafeInteger(replayed) && replayed > 0;
 
-let stores: TestStores;
+const stores = opened(openTestStores);
+const three = opened(() => openIndependent(redlock.create, 3));
 let workers: Worker[];
 const targets = new Map<string, Target>();
 const endings: (() => PromiseLike<unknown>)[] = [];
@@ -72,10 +74,6 @@ const endings: (() => PromiseLike<unknown>)[] = [];
 beforeAll(async () => {
   workers = Array.from({ length: PROCESSES }, () => new Worker());
   endings.push(() => Promise.all(workers.map(({ clients }) => clients[Symbol.asyncDispose]())));
-  stores = await openTestStores();
-  endings.push(() => stores[Symbol.asyncDispose]());
-  const three = await openIndependent(redlock.create, 3);
-  endings.push(() => three.close());
   const add = (lock: string, ports: readonly number[], servers: Target['servers'], more = {}) =>
     targets.set(lock, { lock, ports, servers, leaseMs: LEASE_MS, ...more });
   const at = (url: string, port: number) => Object.assign(new URL(url), { port: String(port) }).href;

@@ -59,7 +59,7 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
     expect((await b.lock.acquire('a/b ü', { ttlMs: 1, waitMs: 200 })).kind).toBe('contended');
     const signal = AbortSignal.timeout(200);
     expect((await b.lock.acquire('a/b ü', { ttlMs: 1, waitMs: 9_000, signal })).kind).toBe('aborted');
-    await eventually(ephemerals, (count) => count === 1);
+    await expect.poll(ephemerals).toBe(1);
     expect(await lease.release()).toBe('released');
     await Promise.all(opened.splice(0).map((close) => close()));
     expect((await nodes()) - before).toBeLessThanOrEqual(2); // /stampede/locks
@@ -71,7 +71,7 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
     const waiting: Promise<Awaited<ReturnType<typeof held>>>[] = [];
     for (const { lock } of all.slice(1)) {
       waiting.push(held(lock, 'queue'));
-      await eventually(watches, (count) => count === waiting.length);
+      await expect.poll(watches).toBe(waiting.length);
     }
     const before = all.map(({ link }) => link.requests);
     await lease.release();
@@ -98,10 +98,7 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
       a.link.set('pass');
       expect(await lease.release()).toBe('lost');
       await next.release();
-      await eventually(
-        async () => (await a.lock.acquire(mode, { ttlMs: 1, waitMs: 0 })).kind,
-        (kind) => kind === 'held',
-      );
+      await expect.poll(async () => (await a.lock.acquire(mode, { ttlMs: 1, waitMs: 0 })).kind).toBe('held');
     },
   );
 
@@ -141,7 +138,7 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
       server.resume();
     }
     const next = async () => (await a.lock.acquire('still', { ttlMs: 1, waitMs: 500 })).kind;
-    await eventually(next, (kind) => kind === 'held');
+    await expect.poll(next).toBe('held');
   });
 
   it('continues with larger fencing tokens after the server was killed', async () => {

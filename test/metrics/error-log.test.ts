@@ -1,7 +1,7 @@
 /** An error that repeats does not fill the log: on a fake clock, and in a service that lost its Redis. */
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { errorLog } from '../../src/metrics/error-log.ts';
-import { call, eventually } from '../support/client.ts';
+import { call } from '../support/client.ts';
 import { startService } from '../support/service.ts';
 import { openStoresWithRedis } from '../support/stores.ts';
 
@@ -59,7 +59,7 @@ describe('an error that repeats', () => {
 
 it('a service without Redis logs each error once and counts them all', async () => {
   await using stores = await openStoresWithRedis();
-  await using service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
+  await using service = await startService(stores.env);
   await stores.redisServer.kill();
   const counted = async () => {
     const { text } = (await call(`${service.url}/metrics`)).body;
@@ -68,7 +68,7 @@ it('a service without Redis logs each error once and counts them all', async () 
     );
     return Number(line?.[1] ?? 0);
   };
-  await eventually(counted, (count) => count >= 12);
+  await expect.poll(counted).toBeGreaterThanOrEqual(12);
   const lines = service.log
     .filter((line) => line.includes('Operation failed: redis-connection'))
     .map((line) => JSON.parse(line) as { err: { code?: string; message: string }; repeated?: number });

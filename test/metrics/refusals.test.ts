@@ -2,30 +2,24 @@
 import { randomUUID } from 'node:crypto';
 import { connect } from 'node:net';
 import { Webhook } from 'standardwebhooks';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { attempt, call, eventually } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 
 const TOKEN = '0123456789abcdef';
 const SECRET = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
 
-let stores: TestStores;
-let service: TestService;
-beforeAll(async () => {
-  stores = await openTestStores();
-  service = await startService({
-    DATABASE_URL: stores.databaseUrl,
-    REDIS_URL: stores.redisUrl,
+const stores = opened(openTestStores);
+const service = opened(() =>
+  startService({
+    ...stores.env,
     ADMIN_TOKEN: TOKEN,
     PAYMENT_WEBHOOK_SECRETS: SECRET,
     ADDRESS_CONNECTIONS: '30',
-  });
-});
-afterAll(async () => {
-  await service?.kill();
-  await stores?.[Symbol.asyncDispose]();
-});
+  }),
+);
 
 /** The values of a metric, by label. */
 async function read(name: string): Promise<Record<string, number>> {
@@ -123,27 +117,25 @@ it('shows the length of the audit log and its pending events', async () => {
 it('shows how long a snapshot has kept dead rows, and how many', async () => {
   const { sql } = stores;
   const oldest = async () => (await read('stampede_postgres_oldest_snapshot_seconds'))['']!;
-  await eventually(oldest, (seconds) => seconds < 1);
+  await expect.poll(oldest).toBeLessThan(1);
   const client = await sql.connect();
   await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
   await client.query('SELECT FROM sales');
   for (let n = 0; n < 50; n++) await sql.query('UPDATE sales SET version = version + 1');
-  await eventually(oldest, (seconds) => seconds > 2);
+  await expect.poll(oldest).toBeGreaterThan(2);
   await sql.query('SELECT pg_stat_force_next_flush()');
   const deadRows = async () => (await read('stampede_postgres_dead_rows'))['table="sales"']!;
-  await eventually(deadRows, (rows) => rows >= 50);
+  await expect.poll(deadRows).toBeGreaterThanOrEqual(50);
   await client.query('ROLLBACK');
   client.release();
-  await eventually(oldest, (seconds) => seconds < 2);
+  await expect.poll(oldest).toBeLessThan(2);
 });
 
 it('shows open connections, and counts those beyond the limit of an address', async () => {
   const port = Number(new URL(service.url).port);
   const sockets = Array.from({ length: 40 }, () => connect(port, '127.0.0.1').on('error', () => {}));
-  await eventually(
-    () => read('stampede_refused_requests_total').catch(() => ({})),
-    (refused: Record<string, number>) => refused['reason="address-connections"']! >= 10,
-  );
+  const refused = async () => (await read('stampede_refused_requests_total'))['reason="address-connections"'];
+  await expect.poll(refused).toBeGreaterThanOrEqual(10);
   const open = (await read('stampede_connections'))['']!;
   expect(open).toBeGreaterThan(20);
   expect(open).toBeLessThanOrEqual(30);

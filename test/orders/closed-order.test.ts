@@ -1,19 +1,17 @@
 /** With CONFIRM=accepted: the answer to a customer never names an order that is closed. */
 import { expect, it } from 'vitest';
-import { attempt, createSale, eventually } from '../support/client.ts';
+import { attempt, createSale } from '../support/client.ts';
 import { startService } from '../support/service.ts';
 import { openTestStores } from '../support/stores.ts';
 
 it('does not answer with a closed order', async () => {
   await using stores = await openTestStores();
-  const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL, sql } = stores;
-  await using service = await startService({ DATABASE_URL, REDIS_URL, STRATEGY: 'lua', CONFIRM: 'accepted' });
+  const { sql, env } = stores;
+  await using service = await startService({ ...env, STRATEGY: 'lua', CONFIRM: 'accepted' });
   const { id } = await createSale(service.url, 10);
   const { orderId } = (await attempt(service.url, id, 'ann')).body;
-  await eventually(
-    async () => (await sql.query('SELECT FROM orders WHERE id = $1', [orderId])).rowCount,
-    (count) => count === 1,
-  );
+  const placed = () => sql.query('SELECT FROM orders WHERE id = $1', [orderId]);
+  await expect.poll(placed).toMatchObject({ rowCount: 1 });
   expect((await attempt(service.url, id, 'ann')).body).toMatchObject({ orderId, replayed: true });
   // The state until the change is published to Redis.
   await sql.query(

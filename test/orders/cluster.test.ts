@@ -2,26 +2,20 @@
 import { rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Command } from 'ioredis';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { redisNow } from '../../lab/audit/reader.ts';
 import type { HistoryRecord } from '../../lab/history.ts';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { type ClusterMember, startRedisCluster } from '../../lab/servers/cluster.ts';
-import { type LinkedCluster, openLinkedCluster } from '../../lab/servers/linked-cluster.ts';
+import { openLinkedCluster } from '../../lab/servers/linked-cluster.ts';
 import { limits } from '../../src/config/limits.ts';
 import { call, eventually, users } from '../support/client.ts';
 import { openWorlds, SEEDS, sellAfterTheWayBack, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
 import { whileLocked } from '../support/nemesis.ts';
+import { opened } from '../support/opened.ts';
 import { assertInvariants, type TestSale, World } from '../support/world.ts';
 
-let cluster: LinkedCluster;
-
-beforeAll(async () => {
-  cluster = await openLinkedCluster();
-});
-afterAll(async () => {
-  await cluster?.[Symbol.asyncDispose]();
-});
+const cluster = opened(openLinkedCluster);
 
 async function check(sale: TestSale): Promise<void> {
   const redis = await cluster.client();
@@ -38,11 +32,8 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
     await sales[0]!.pay('first');
     for (const sale of sales) await check(sale);
     const { sql } = world.stores;
-    const open = `SELECT count(*)::int AS open FROM tasks WHERE state <> 'done'`;
-    await eventually(
-      async () => (await sql.query<{ open: number }>(open)).rows[0]!.open,
-      (left) => left === 0,
-    );
+    const open = () => sql.query(`SELECT FROM tasks WHERE state <> 'done'`);
+    await expect.poll(open).toMatchObject({ rowCount: 0 });
   });
 
   it.each(['kill', 'cut', 'switch-over'] as const)(
@@ -72,7 +63,7 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
     const answers = await whileLocked(sql, 'LOCK TABLE orders IN SHARE MODE', [], async () => {
       const requests = [sale.request('purchase', 'early')];
       const reserved = async () => (await redisNow(redis, sale.id)).unsettled;
-      await eventually(reserved, (count) => count === 1);
+      await expect.poll(reserved).toBe(1);
       await cluster.moveSlot(`stampede:{sale:${sale.id}}:state`);
       // Until the process learns that the slot moved, it uses the former master's epoch.
       const next = async () => {

@@ -1,20 +1,19 @@
 /** The cost of the search for expired orders, which runs every second beside a sale. Postgres is real. */
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { createLifecycle } from '../../src/orders/lifecycle.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { testHealth } from '../support/background.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { openTestStores } from '../support/stores.ts';
 
 const PENDING = 5_000;
 const DUE = 3;
 
-let stores: TestStores;
-let postgres: PostgresStore;
+const stores = opened(openTestStores);
+const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}, { connections: 4 }));
 beforeAll(async () => {
-  stores = await openTestStores();
-  postgres = openPostgres(stores.databaseUrl, () => {}, { connections: 4 });
   await stores.sql.query(
     `INSERT INTO sales (name, price_cents, stock, sold) VALUES ('a', 100, $1::int, $1::int)`,
     [PENDING + DUE],
@@ -26,10 +25,6 @@ beforeAll(async () => {
      FROM sales, generate_series(1, $1::int) AS n`,
     [PENDING + DUE, DUE],
   );
-});
-afterAll(async () => {
-  await postgres?.close();
-  await stores?.[Symbol.asyncDispose]();
 });
 
 /** Entries that were read from the index of pending orders. */

@@ -43,10 +43,7 @@ describe('Redis unreachable', () => {
     admin.on('error', () => {}); // it is locked out, too
     await admin.config('SET', 'requirepass', 'rotated');
     await admin.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'no').catch(() => {});
-    await eventually(
-      async () => service.log.filter((line) => line.includes('redis-connection')).length,
-      (n) => n > 0,
-    );
+    await expect.poll(() => service.log.join('\n')).toContain('redis-connection');
     expect(service.log.join('\n')).not.toContain('right-and-secret');
     admin.disconnect();
     await server.kill();
@@ -66,10 +63,9 @@ it('a sale whose keys have another type fails alone: the others sell and are rep
     users(30).map((user, i) => attempt(service.url, (i % 2 ? broken : sound).id, user)),
   );
   expect(answers.map(({ status }) => status)).toEqual(answers.map((_, i) => (i % 2 ? 500 : 201)));
-  await eventually(
-    () => scene.stores.redis.hget(`${prefix(sound.id)}:state`, 'remaining'),
-    (remaining) => remaining === String(50 - 16),
-  );
+  await expect
+    .poll(() => scene.stores.redis.hget(`${prefix(sound.id)}:state`, 'remaining'))
+    .toBe(String(50 - 16));
 });
 
 describe('Redis losing its data', () => {
@@ -83,17 +79,13 @@ describe('Redis losing its data', () => {
       await whileCommitsWait(scene.stores.sql, sale.id, async () => {
         answers = early.map((user) => buy(service.url, sale.id, user));
         // Not all of them: a reservation whose commit waits for too long is released.
-        await eventually(
-          () => scene.stores.redis.zcard(`${prefix(sale.id)}:reservations`),
-          (n) => n >= 5,
-        );
+        await expect
+          .poll(() => scene.stores.redis.zcard(`${prefix(sale.id)}:reservations`))
+          .toBeGreaterThanOrEqual(5);
         await scene.stores.redis.flushdb();
         // An attempt loads the sale again, from a Postgres that does not have their orders yet.
         answers.push(buy(service.url, sale.id, 'opener'));
-        await eventually(
-          () => scene.stores.redis.exists(`${prefix(sale.id)}:buyers`),
-          (n) => n === 1,
-        );
+        await expect.poll(() => scene.stores.redis.exists(`${prefix(sale.id)}:buyers`)).toBe(1);
       });
       await Promise.all(answers);
       await Promise.all(users(60, 'later').map((user) => buy(service.url, sale.id, user)));
@@ -116,7 +108,7 @@ describe('Redis losing its data', () => {
             0,
           );
     await scene.stores.redis.hincrby(`${prefix(id)}:${key}`, field!, -1);
-    await eventually(free, (units) => units === 0);
+    await expect.poll(free).toBe(0);
   });
 
   it.each([
@@ -132,13 +124,8 @@ describe('Redis losing its data', () => {
     const sale = await createSale(service.url, units);
     for (const user of users(4)) await buy(service.url, sale.id, user);
     await scene.stores.redis.del(`${prefix(sale.id)}:${key}`);
-    await eventually(
-      async () => {
-        const repeats = await Promise.all(users(4).map((user) => attempt(service.url, sale.id, user)));
-        return repeats.map((answer) => answer.status);
-      },
-      (statuses) => statuses.every((status) => status === 200),
-    );
+    const repeat = () => Promise.all(users(4).map((user) => attempt(service.url, sale.id, user)));
+    await eventually(repeat, (answers) => answers.every(({ status }) => status === 200));
     for (const user of users(units - 4, 'next'))
       expect((await buy(service.url, sale.id, user)).status).toBeLessThan(300);
     expect((await buy(service.url, sale.id, 'late')).problem).toBe('sold-out');
@@ -200,10 +187,7 @@ describe('Postgres slow', () => {
       await sleep(3_500); // longer than a statement waits for a row
     });
     expect(answers.filter((answer) => answer.status === 202)).toHaveLength(50);
-    await eventually(
-      () => sold(sale.id),
-      (n) => n === 50,
-    );
+    await expect.poll(() => sold(sale.id)).toBe(50);
     for (const { body } of answers)
       expect((await call(`${service.url}/orders/${body.orderId}`)).status).toBe(200);
   });
@@ -217,10 +201,7 @@ describe('Postgres slow', () => {
     // A machine that stalls may lose an answer of a store: that order is committed later.
     for (const { problem } of first) expect(['busy', 'unknown-outcome']).toContain(problem);
     const next = await Promise.all(users(10, 'next').map((user) => buy(service.url, sale.id, user)));
-    await eventually(
-      () => sold(sale.id),
-      (n) => n === 10,
-    );
+    await expect.poll(() => sold(sale.id)).toBe(10);
     const { rows } = await scene.stores.sql.query<{ of: string }>(
       'SELECT user_id AS of FROM orders WHERE sale_id = $1',
       [sale.id],

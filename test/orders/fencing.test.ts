@@ -15,7 +15,7 @@ import { TcpProxy } from '../../lab/proxy.ts';
 import { limits } from '../../src/config/limits.ts';
 import { homeSegment } from '../../src/domain/segments.ts';
 import { scriptText } from '../../src/locks/adapters/scripts.ts';
-import { type Answer, attempt, buy, createSale, eventually, users } from '../support/client.ts';
+import { type Answer, attempt, buy, createSale, users } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
 
@@ -37,13 +37,8 @@ async function startBoth(STRATEGY: string): Promise<void> {
   redis = new Redis(stores.redisUrl);
   proxy = await TcpProxy.open({ port: stores.redisPort });
   proxyOfB = await TcpProxy.open({ port: stores.redisPort });
-  const env = {
-    STRATEGY,
-    LOCK: 'redis',
-    SEGMENTS: String(SEGMENTS),
-    LOCK_WAIT_MS: '10000',
-    DATABASE_URL: stores.databaseUrl,
-  };
+  const fixed = { LOCK: 'redis', SEGMENTS: String(SEGMENTS), LOCK_WAIT_MS: '10000' };
+  const env = { ...stores.env, ...fixed, STRATEGY };
   [a, b] = await Promise.all([
     startService({ ...env, LOCK_TTL_MS: String(TTL_MS), REDIS_URL: proxy.through(stores.redisUrl) }),
     startService({ ...env, REDIS_URL: proxyOfB.through(stores.redisUrl) }),
@@ -146,10 +141,7 @@ async function expectEachSoldOnce(
   const segments = await redis.hvals(`${prefix}:segments`);
   const counters = segments.length > 0 ? segments : [await redis.hget(`${prefix}:state`, 'remaining')];
   expect(counters).toEqual(counters.map(() => '0'));
-  await eventually(
-    () => redis.zcard(`${prefix}:reservations`),
-    (pending) => pending === 0,
-  );
+  await expect.poll(() => redis.zcard(`${prefix}:reservations`)).toBe(0);
 }
 
 /** A sale, and the home segments of its customers. */
@@ -178,10 +170,7 @@ async function lateDeduct({ stock, counter, units, home }: Case): Promise<void> 
   const answered = () => proxy.repliesWith('fenced') + proxy.repliesWith('reserved');
   const before = answered();
   proxy.release();
-  await eventually(
-    async () => answered(),
-    (count) => count === before + 1,
-  );
+  await expect.poll(answered).toBe(before + 1);
   expect(await inRedis(sale.id, counter)).toEqual(sold);
   a.process.kill('SIGCONT');
   await expectEachSoldOnce(sale.id, stock, [prompt, await endedBusy(kept)]);
@@ -200,10 +189,7 @@ async function deductInBetween({ stock, counter, home }: Case): Promise<void> {
   const replies = () => proxy.repliesWith('fenced');
   const before = replies();
   proxy.release();
-  await eventually(
-    async () => replies(),
-    (count) => count === before + 1,
-  );
+  await expect.poll(replies).toBe(before + 1);
   expect(await inRedis(sale.id, counter)).toEqual(read);
   proxyOfB.release();
   const { status } = await answer;
@@ -220,10 +206,7 @@ async function unsentDeduct({ stock, counter, units, home }: Case): Promise<void
   a.process.kill('SIGSTOP');
   const replies = proxy.repliesWith('');
   proxy.release();
-  await eventually(
-    async () => proxy.repliesWith(''),
-    (count) => count > replies,
-  );
+  await expect.poll(() => proxy.repliesWith('')).toBeGreaterThan(replies);
   expect((await inRedis(sale.id, counter)).units).toBe(units);
   const prompt = await sellAtB(sale.id, customerAt(0, 'prompt'));
   const sold = await inRedis(sale.id, counter);

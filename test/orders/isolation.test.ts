@@ -2,27 +2,20 @@
  * Background work that fails for one sale, one order or one task: all others continue, /readyz and the metrics report it, and
  * it recovers. A real service on real stores; a trigger refuses, or a key of Redis has another type.
  */
-import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
-import { call, createSale, eventually } from '../support/client.ts';
+import { call, createSale } from '../support/client.ts';
+import { opened } from '../support/opened.ts';
 import { writeTasks } from '../support/outbox.ts';
 import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openTestStores } from '../support/stores.ts';
 
-let stores: TestStores;
+const stores = opened(openTestStores);
 let service: TestService;
-let redis: Redis;
 beforeAll(async () => {
-  stores = await openTestStores();
-  redis = new Redis(stores.redisUrl);
-  service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
+  service = await startService(stores.env);
 });
-afterAll(async () => {
-  await service?.stop();
-  redis?.disconnect();
-  await stores?.[Symbol.asyncDispose]();
-});
+afterAll(() => service?.stop());
 
 /** Refuses every change of one row of a table. @returns the undo function */
 async function refuse(table: 'sales' | 'orders' | 'tasks', id: number | string, raise: string) {
@@ -60,11 +53,7 @@ async function pending(saleId: number): Promise<number> {
   );
   return rows[0]!.n;
 }
-const untilPending = (saleId: number, count: number) =>
-  eventually(
-    () => pending(saleId),
-    (n) => n === count,
-  );
+const untilPending = (saleId: number, count: number) => expect.poll(() => pending(saleId)).toBe(count);
 
 async function metric(name: string, loop: string): Promise<number> {
   const { text } = (await call(`${service.url}/metrics`)).body;
@@ -82,32 +71,19 @@ const logged = (message: string, loop: string) =>
 
 /** Waits for several failures of the loop; the metric, /readyz and the log must report them. */
 async function expectDegraded(loop: string, detail: RegExp): Promise<void> {
-  await eventually(
-    () => metric('failures_total', loop),
-    (n) => n >= 3,
-  );
+  await expect.poll(() => metric('failures_total', loop)).toBeGreaterThanOrEqual(3);
   const { status, body } = await call(`${service.url}/readyz`);
   expect([status, body.status, body.stores]).toEqual([200, 'degraded', { postgres: 'ok', redis: 'ok' }]);
   expect(body.degraded).toContainEqual({ what: loop, detail: expect.stringMatching(detail) });
   expect(await metric('failing', loop)).toBe(1);
-  await eventually(
-    async () => logged('Background work failed', loop),
-    (lines) => lines.length > 0,
-  );
-  expect(logged('Background work failed', loop)).toHaveLength(1);
+  await expect.poll(() => logged('Background work failed', loop)).toHaveLength(1);
 }
 
 async function expectHealed(loop: string): Promise<void> {
-  await eventually(
-    async () => (await call(`${service.url}/readyz`)).body.status,
-    (status) => status === 'ok',
-  );
+  await expect.poll(() => call(`${service.url}/readyz`)).toMatchObject({ body: { status: 'ok' } });
   expect(await metric('failing', loop)).toBe(0);
-  await eventually(
-    async () => logged('Background work recovered', loop), // the log comes through a pipe
-    (lines) => lines.length > 0,
-  );
-  expect(logged('Background work recovered', loop)).toHaveLength(1);
+  // The log comes through a pipe.
+  await expect.poll(() => logged('Background work recovered', loop)).toHaveLength(1);
   logFrom = service.log.length;
 }
 
@@ -152,10 +128,10 @@ it('a task that cannot be claimed: the others are done', async () => {
   );
   const [failing] = await writeTasks(stores, 50);
   const done = async () => (await stores.sql.query(`SELECT FROM tasks WHERE state = 'done'`)).rowCount;
-  await eventually(done, (n) => n === 49);
+  await expect.poll(done).toBe(49);
   await expectDegraded('tasks', new RegExp(`^1 failing; task ${failing}: not this task$`));
   await heal();
-  await eventually(done, (n) => n === 50);
+  await expect.poll(done).toBe(50);
   await expectHealed('tasks');
 });
 
@@ -174,21 +150,15 @@ it.each([
 ])('a sale whose key has another type (%s): the changes of others reach Redis', async (_, key, insert) => {
   const broken = await createSale(service.url, 5);
   const other = await createSale(service.url, 5);
-  await redis.set(`stampede:{sale:${broken.id}}:${key}`, 'another type');
+  await stores.redis.set(`stampede:{sale:${broken.id}}:${key}`, 'another type');
   await stores.sql.query(insert, [broken.id, limits.outboxBatch + 1]);
   await stores.sql.query(insert, [other.id, 1]);
   const waiting = async (id: number) =>
     (await stores.sql.query('SELECT FROM mirror_outbox WHERE sale_id = $1', [id])).rowCount;
-  await eventually(
-    () => waiting(other.id),
-    (n) => n === 0,
-  );
+  await expect.poll(() => waiting(other.id)).toBe(0);
   await expectDegraded('mirror-outbox', new RegExp(`^1 failing; sale ${broken.id}: WRONGTYPE`));
   expect(await waiting(broken.id)).toBe(limits.outboxBatch + 1);
-  await redis.del(`stampede:{sale:${broken.id}}:${key}`);
-  await eventually(
-    () => waiting(broken.id),
-    (n) => n === 0,
-  );
+  await stores.redis.del(`stampede:{sale:${broken.id}}:${key}`);
+  await expect.poll(() => waiting(broken.id)).toBe(0);
   await expectHealed('mirror-outbox');
 });

@@ -1,6 +1,6 @@
 /** Late payments for orders of a sale that Redis decides on. Both stores are real. */
 import { randomUUID } from 'node:crypto';
-import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest';
+import { beforeAll, beforeEach, expect, it, vi } from 'vitest';
 import type { ClaimedReservation, Reservation } from '../../src/domain/outcome.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { createOrderCommitter } from '../../src/orders/order-committer.ts';
@@ -8,34 +8,27 @@ import { createPayments } from '../../src/orders/payments.ts';
 import { uncommittedOrders } from '../../src/orders/uncommitted-orders.ts';
 import { createOutboxRelay } from '../../src/store/outbox-relay.ts';
 import { type OrderTable, orderTable } from '../../src/store/postgres/orders.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
 import { redisEpochs } from '../../src/store/redis/epochs.ts';
 import { createSaleMirror, type SaleMirror } from '../../src/store/redis/sale-mirror.ts';
 import { attemptOf, reserveFor } from '../support/attempts.ts';
 import { testHealth } from '../support/background.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { openTestStores } from '../support/stores.ts';
 
 const onError = vi.fn();
 const instruments = createInstruments();
 
-let stores: TestStores;
-let postgres: PostgresStore;
-let redis: RedisStore;
+const stores = opened(openTestStores);
+const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
+const redis = opened(() => openRedis(stores.redisUrl, () => {}));
 let orders: OrderTable;
 let mirror: SaleMirror;
-beforeAll(async () => {
-  stores = await openTestStores();
-  postgres = openPostgres(stores.databaseUrl, () => {});
-  redis = await openRedis(stores.redisUrl, () => {});
+beforeAll(() => {
   orders = orderTable(postgres);
   mirror = createSaleMirror(redis, redisEpochs(redis, postgres), orders, 0);
-});
-afterAll(async () => {
-  await redis?.close();
-  await postgres?.close();
-  await stores?.[Symbol.asyncDispose]();
 });
 
 let saleId: number;

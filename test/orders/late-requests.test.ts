@@ -117,11 +117,8 @@ it('a repeat does not release what a commit in progress is about to place', asyn
   try {
     await standby('none');
     // Commits go on until Postgres has read the setting.
-    const hanging = await eventually(
-      () => attempt(service.url, id, `ann-${++customers}`),
-      ({ status }) => status !== 201,
-    );
-    answers.push(hanging);
+    const next = () => attempt(service.url, id, `ann-${++customers}`);
+    answers.push(await eventually(next, ({ status }) => status !== 201));
     const untilMs = Date.now() + 8_000; // the claim ends meanwhile
     while (Date.now() < untilMs) answers.push(await attempt(service.url, id, `ann-${customers}`));
   } finally {
@@ -157,10 +154,7 @@ describe('CONFIRM=accepted', () => {
         await read;
         return { answer };
       });
-      await eventually(
-        () => ordersOf(id, user),
-        (ids) => ids.length === 1,
-      );
+      await expect.poll(() => ordersOf(id, user)).toHaveLength(1);
       await untilReserved(id, 0);
       await postgres.release();
       await toRedis.release();
@@ -186,18 +180,12 @@ describe('CONFIRM=accepted', () => {
     ];
     const { id } = await createSale(one.url, 1);
     const late = await buy(one.url, id, 'late');
-    await eventually(
-      () => ordersOf(id, 'late'),
-      (ids) => ids.length === 1,
-    );
+    await expect.poll(() => ordersOf(id, 'late')).toHaveLength(1);
     await scene.stores.sql.query(
       `UPDATE orders SET expires_at = now() - interval '1 second' WHERE sale_id = $1`,
       [id],
     );
-    await eventually(
-      () => scene.stores.redis.hget(`stampede:{sale:${id}}:state`, 'remaining'),
-      (remaining) => remaining === '1',
-    );
+    await expect.poll(() => scene.stores.redis.hget(`stampede:{sale:${id}}:state`, 'remaining')).toBe('1');
     const paying = await whileCommitsWait(scene.stores.sql, id, async () => {
       expect((await attempt(one.url, id, 'carl')).status).toBe(202);
       toRedis.hold();
@@ -205,14 +193,9 @@ describe('CONFIRM=accepted', () => {
     });
     expect(['busy', 'unknown-outcome']).toContain((await paying.answer).problem);
     await toRedis.release();
-    await eventually(
-      () => ordersOf(id, 'carl'),
-      (ids) => ids.length === 1,
-    );
-    const paid = await eventually(
-      () => pay(two.url, late.body.orderId),
-      ({ status }) => status === 200,
-    );
+    await expect.poll(() => ordersOf(id, 'carl')).toHaveLength(1);
+    const notify = () => pay(two.url, late.body.orderId);
+    const paid = await eventually(notify, ({ status }) => status === 200);
     expect(paid.body.status).toBe('refund-due');
   });
 
@@ -238,10 +221,8 @@ describe('CONFIRM=accepted', () => {
       }
       return body.orderId;
     });
-    const paid = await eventually(
-      () => pay(two.url, orderId),
-      (answer) => answer.status !== 503,
-    );
+    const notify = () => pay(two.url, orderId);
+    const paid = await eventually(notify, ({ status }) => status !== 503);
     expect(paid).toMatchObject({ status: 200, body: { status: 'paid' } });
     expect((await cancel(one.url, '01939b2e-7f7c-7000-8000-000000000001')).status).toBe(404);
   });

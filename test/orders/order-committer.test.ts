@@ -2,35 +2,26 @@
 import { randomUUID } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import pg from 'pg';
-import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest';
+import { afterEach, expect, it, vi } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import type { ClaimedReservation, CommitResult } from '../../src/domain/outcome.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { createOrderCommitter, type OrderCommitter } from '../../src/orders/order-committer.ts';
 import { insertIf, placeOne } from '../../src/store/postgres/insert-orders.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
 import { redisEpochs } from '../../src/store/redis/epochs.ts';
 import { createSaleMirror } from '../../src/store/redis/sale-mirror.ts';
 import { users } from '../support/client.ts';
 import { judge } from '../support/judge.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { openTestStores } from '../support/stores.ts';
 
-let stores: TestStores;
-let postgres: PostgresStore;
-let redis: RedisStore;
-beforeAll(async () => {
-  stores = await openTestStores();
-  postgres = openPostgres(stores.databaseUrl, () => {});
-  redis = await openRedis(stores.redisUrl, () => {});
-});
-afterAll(async () => {
-  await redis?.close();
-  await postgres?.close();
-  await stores?.[Symbol.asyncDispose]();
-});
+const stores = opened(openTestStores);
+const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
+const redis = opened(() => openRedis(stores.redisUrl, () => {}));
 
 const instruments = createInstruments();
 const sizes = vi.spyOn(instruments.commitBatchSize, 'observe');

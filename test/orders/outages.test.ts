@@ -5,7 +5,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
 import {
   type Answer,
@@ -19,21 +19,14 @@ import {
   pay,
   users,
 } from '../support/client.ts';
+import { opened } from '../support/opened.ts';
 import { openScene } from '../support/scene.ts';
 import type { TestService } from '../support/service.ts';
-import { type OwnStores, openOwnStores } from '../support/stores.ts';
+import { openOwnStores } from '../support/stores.ts';
 
 const DAY_MS = 24 * 3600 * 1000;
 
-let servers: OwnStores;
-
-beforeAll(async () => {
-  servers = await openOwnStores();
-});
-
-afterAll(async () => {
-  await servers?.[Symbol.asyncDispose]();
-});
+const servers = opened(openOwnStores);
 
 const scene = openScene(async () => {
   const stores = await openOwnStores(servers);
@@ -73,10 +66,9 @@ function crowd(
 
 /** Waits until `many` attempts were answered 503. */
 const untilRefused = (answered: readonly Answered[], many: number) =>
-  eventually(
-    async () => answered.filter(({ answer }) => answer.status === 503).length,
-    (n) => n >= many,
-  );
+  expect
+    .poll(() => answered.filter(({ answer }) => answer.status === 503).length)
+    .toBeGreaterThanOrEqual(many);
 
 /** After an outage: every 201 is kept, other attempts may be repeated, and the sale sells to its last unit. */
 async function expectSelling(url: string, saleId: number, stock: number, answered: readonly Answered[]) {
@@ -106,10 +98,9 @@ async function expectSelling(url: string, saleId: number, stock: number, answere
 }
 
 const expectSettled = (saleId: number, most = 0) =>
-  eventually(
-    () => scene.stores.redis.zcard(`stampede:{sale:${saleId}}:reservations`),
-    (pending) => pending <= most,
-  );
+  expect
+    .poll(() => scene.stores.redis.zcard(`stampede:{sale:${saleId}}:reservations`))
+    .toBeLessThanOrEqual(most);
 
 it.each(['lua', 'for-update', 'group-commit'])(
   '%s keeps every promise when Postgres is killed in a rush, and sells on when it is back',
@@ -191,10 +182,8 @@ describe.each([
     waiting = true;
     const sinceMs = performance.now();
     const asked = attempt(service.url, sale.id, 'unlucky');
-    const [orderId] = await eventually(
-      () => ordersOf(sale.id, 'unlucky'),
-      (ids) => ids.length === 1,
-    );
+    const placed = () => ordersOf(sale.id, 'unlucky');
+    const [orderId] = await eventually(placed, (ids) => ids.length === 1);
     waiting = false;
     link.set('pass');
     // If this took as long as the service waits for Postgres, the service has given up.
@@ -217,10 +206,8 @@ describe('CONFIRM=accepted', { timeout: 300_000 }, () => {
     await scene.stores.postgresServer.kill();
     const answers = await Promise.all(users(10).map((user) => attempt(service.url, sale.id, user)));
     expect(answers.map(({ status }) => status)).toEqual(Array(10).fill(202));
-    await eventually(
-      async () => String((await call(`${service.url}/metrics`)).body.text),
-      (text) => /operation="commit-accepted-order"\} 10\n/.test(text),
-    );
+    const metrics = async () => (await call(`${service.url}/metrics`)).body.text;
+    await expect.poll(metrics).toMatch(/operation="commit-accepted-order"\} 10\n/);
     return { url: service.url, saleId: sale.id, ids: answers.map(({ body }) => body.orderId) };
   }
   const committed = async (ids: readonly unknown[]) =>
@@ -229,10 +216,7 @@ describe('CONFIRM=accepted', { timeout: 300_000 }, () => {
   it('commits acknowledged orders when Postgres is back', async () => {
     const { saleId, ids } = await acknowledgedWhilePostgresIsAway();
     await scene.stores.postgresServer.start();
-    await eventually(
-      () => committed(ids),
-      (n) => n === 10,
-    );
+    await expect.poll(() => committed(ids)).toBe(10);
     expect(await sold(saleId)).toBe(10);
     await expectSettled(saleId);
   });
@@ -243,10 +227,7 @@ describe('CONFIRM=accepted', { timeout: 300_000 }, () => {
     await scene.stores.postgresServer.start();
     const answers = await Promise.all(users(10).map((user) => buy(url, saleId, user)));
     expect(answers.map(({ status }) => status)).toEqual(Array(10).fill(202));
-    await eventually(
-      () => sold(saleId),
-      (n) => n === 10,
-    );
+    await expect.poll(() => sold(saleId)).toBe(10);
     expect(await committed(ids)).toBe(0);
   });
 });
@@ -277,10 +258,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 300_000 }, (STRATEGY) 
       if (userId === 'comes-back')
         expect((await buy(service.url, sale.id, userId)).body).toMatchObject({ orderId: lost[0] });
     }
-    await eventually(
-      () => ordersOf(sale.id, 'stays-away'),
-      (ids) => ids[0] === lost[1],
-    );
+    await expect.poll(() => ordersOf(sale.id, 'stays-away')).toEqual([lost[1]]);
     expect(await ordersOf(sale.id, 'comes-back')).toEqual([lost[0]]);
     expect((await buy(service.url, sale.id, 'late')).problem).toBe('sold-out');
     await expectSettled(sale.id);
@@ -296,10 +274,8 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 300_000 }, (STRATEGY) 
     const cancelled = await cancel(service.url, body.orderId);
     expect(cancelled).toMatchObject({ status: 200, body: { status: 'cancelled' } });
     link.set('pass');
-    await eventually(
-      () => buy(service.url, sale.id, 'second'),
-      ({ status }) => status === 201,
-    );
+    const again = () => buy(service.url, sale.id, 'second');
+    await eventually(again, ({ status }) => status === 201);
     expect((await buy(service.url, sale.id, 'third')).problem).toBe('sold-out');
   });
 });
@@ -351,10 +327,7 @@ describe.each([
       await scene.stores.sql.query(past, [due!.body.orderId]);
       const status = async (answer: Answer) =>
         (await call(`${url}/orders/${answer.body.orderId}`)).body.status;
-      await eventually(
-        () => status(due!),
-        (is) => is === 'expired',
-      );
+      await expect.poll(() => status(due!)).toBe('expired');
       expect(await status(fresh!)).toBe('pending');
     },
   );
@@ -368,10 +341,7 @@ describe.each([
     await scene.stores.redis.zadd(`${prefix}:reservations`, reservedAt, `left ${orderId} ${reservedAt}`);
     await scene.stores.redis.hset(`${prefix}:buyers`, 'left', `${orderId} ${reservedAt}`);
     await scene.stores.redis.hincrby(`${prefix}:state`, 'remaining', -1);
-    await eventually(
-      () => ordersOf(sale.id, 'left'),
-      (ids) => ids[0] === orderId,
-    );
+    await expect.poll(() => ordersOf(sale.id, 'left')).toEqual([orderId]);
     await expectSettled(sale.id);
   });
 });

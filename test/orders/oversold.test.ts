@@ -54,10 +54,7 @@ async function expireAll(service: TestService, saleId: number): Promise<void> {
     `UPDATE orders SET expires_at = now() - interval '1 second' WHERE sale_id = $1 AND status = 'pending'`,
     [saleId],
   );
-  await eventually(
-    () => activeOrders(saleId),
-    (left) => left.length === 0,
-  );
+  await expect.poll(() => activeOrders(saleId)).toEqual([]);
   expect(await expectCounted(service, saleId)).toBe(0);
 }
 
@@ -88,10 +85,8 @@ it.each(['lua', 'segmented-lock', 'group-commit', 'skip-locked'])(
     }
     expect((await attempt(service.url, id, 'late')).problem).toBe('sold-out');
     await cancelOne(service, id);
-    const answer = await eventually(
-      () => attempt(service.url, id, 'late'),
-      ({ status }) => status === 201,
-    );
+    const ask = () => attempt(service.url, id, 'late');
+    const answer = await eventually(ask, ({ status }) => status === 201);
     expect(answer.body.userId).toBe('late');
     expect(await expectCounted(service, id)).toBe(STOCK);
     await expireAll(service, id);
@@ -112,10 +107,8 @@ it.each(['lua', 'group-commit', 'skip-locked'])(
     const more = await post(`${service.url}/sales/${id}/restock`, { units: 2 });
     expect([more.status, more.body.remaining]).toEqual([200, 1]);
     // The process may believe for a moment that the sale is sold out: see sold-out-latch.ts.
-    await eventually(
-      () => attempt(service.url, id, 'late'),
-      ({ status }) => status === 201,
-    );
+    const ask = () => attempt(service.url, id, 'late');
+    await eventually(ask, ({ status }) => status === 201);
     expect((await attempt(service.url, id, 'later')).problem).toBe('sold-out');
     await expectCounted(service, id);
     await expireAll(service, id);

@@ -42,7 +42,7 @@ async function open(strategy: string, stock: number, env: Record<string, string>
 async function inTheMiddle(sale: TestSale, disturb: () => Promise<void>): Promise<void> {
   const sold = async () => (await sale.units()).sold;
   const before = await sold();
-  await eventually(sold, (now) => now > before + 2);
+  await expect.poll(sold).toBeGreaterThan(before + 2);
   await disturb();
 }
 
@@ -141,10 +141,7 @@ describeInFull('snapshots', () => {
       await sale.buy('first');
       const answer = await whileCommitsWait(sql, sale.id, async () => {
         const denied = sale.request('purchase', 'denied');
-        await eventually(
-          () => redisNow(client, sale.id),
-          ({ unsettled }) => unsettled === 1,
-        );
+        await expect.poll(() => redisNow(client, sale.id)).toMatchObject({ unsettled: 1 });
         await redis.snapshot();
         return denied;
       });
@@ -172,10 +169,7 @@ describeInFull('another database', () => {
       expect(await old.rush(users(5))).toEqual({ '200': 1, '201': 4 });
       await whileCommitsWait(stores.sql, old.id, async () => {
         void old.request('purchase', 'reserved');
-        await eventually(
-          () => redisNow(stores.redis, old.id),
-          ({ unsettled }) => unsettled === 1,
-        );
+        await expect.poll(() => redisNow(stores.redis, old.id)).toMatchObject({ unsettled: 1 });
         await Promise.all(services.map((service) => service.kill()));
       });
       const { redisUrl, redis: client } = stores;
@@ -217,10 +211,7 @@ describeInFull('a unit on its way back', () => {
       void link!.release();
       expect((await cancelled)?.status).toBe(200);
       if (when === 'before') await next();
-      await eventually(
-        () => unpublishedOf(world.stores.sql, sale.id),
-        (changes) => changes === 0,
-      );
+      await expect.poll(() => unpublishedOf(world.stores.sql, sale.id)).toBe(0);
       expect((await redisNow(world.stores.redis, sale.id)).remaining).toBe(0);
       await expectLeft(sale, 0);
       expect(world.logged('repaired drift in Redis')).toEqual([]);
@@ -244,10 +235,8 @@ describeInFull('no Redis', () => {
     for (const service of services) {
       const url = await service.url;
       // Until the service sees that the connection is gone, the outcome of what it sent is unknown.
-      const answer = await eventually(
-        () => sale.request('purchase', 'refused', { url }),
-        (one) => one?.problem !== 'unknown-outcome',
-      );
+      const ask = () => sale.request('purchase', 'refused', { url });
+      const answer = await eventually(ask, (one) => one?.problem !== 'unknown-outcome');
       expect(answer).toMatchObject({ status: 503, problem: 'busy' });
       expect(answer?.headers.get('retry-after')).toBe('1');
     }

@@ -1,38 +1,27 @@
 /** Which sales the reaper repairs: those that differ and are idle. Both stores are real. */
-import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest';
+import { beforeEach, expect, it, vi } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { type PreviousPass, type ReaperContext, reapOnce } from '../../src/orders/reservation-reaper.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
 import { redisEpochs } from '../../src/store/redis/epochs.ts';
 import { createSaleMirror } from '../../src/store/redis/sale-mirror.ts';
 import { testHealth } from '../support/background.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { openTestStores } from '../support/stores.ts';
 
 const SALES = 5;
 const STOCK = 1_000;
 
-let stores: TestStores;
-let postgres: PostgresStore;
-let redis: RedisStore;
+const stores = opened(openTestStores);
+const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
+const redis = opened(() => openRedis(stores.redisUrl, () => {}));
 let saleIds: number[];
 let repaired: number[];
 let context: ReaperContext;
-
-beforeAll(async () => {
-  stores = await openTestStores();
-  postgres = openPostgres(stores.databaseUrl, () => {});
-  redis = await openRedis(stores.redisUrl, () => {});
-});
-
-afterAll(async () => {
-  await redis?.close();
-  await postgres?.close();
-  await stores?.[Symbol.asyncDispose]();
-});
 
 beforeEach(async () => {
   await stores.sql.query('TRUNCATE sales CASCADE');

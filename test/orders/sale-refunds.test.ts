@@ -2,24 +2,20 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { buy, call, createSale, eventually, pay, post } from '../support/client.ts';
 import { judge } from '../support/judge.ts';
+import { opened } from '../support/opened.ts';
 import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openTestStores } from '../support/stores.ts';
 
 const ORDERS = 10_000;
 const KILLS = 5;
 
-let stores: TestStores;
+const stores = opened(openTestStores);
 let service: TestService;
-const start = () =>
-  startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, STRATEGY: 'lua' });
+const start = () => startService({ ...stores.env, STRATEGY: 'lua' });
 beforeAll(async () => {
-  stores = await openTestStores();
   service = await start();
 });
-afterAll(async () => {
-  await service?.kill();
-  await stores?.[Symbol.asyncDispose]();
-});
+afterAll(() => service?.kill());
 
 /** Orders of one unit, paid except each tenth, as the service would have written them. */
 const insertOrders = (saleId: number) =>
@@ -71,10 +67,7 @@ it(`refunds each of ${ORDERS} orders once, through ${KILLS} crashes`, async () =
     { status: 'cancelled', orders: ORDERS / 10, refunds: 0, points: 0 },
     { status: 'refund-due', orders: ORDERS * 0.9, refunds: ORDERS * 0.9, points: 0 },
   ]);
-  await eventually(
-    () => judge(stores.sql, stores.redis, id),
-    ({ findings }) => findings.length === 0,
-  );
+  await expect.poll(() => judge(stores.sql, stores.redis, id)).toMatchObject({ findings: [] });
 });
 
 it('goes on past an order that Postgres rejects, and refunds it when it can', async () => {
@@ -99,8 +92,5 @@ it('goes on past an order that Postgres rejects, and refunds it when it can', as
   await stores.sql.query('DROP TRIGGER reject ON orders');
   await eventually(progress, ({ body }) => body.finishedAt !== null);
   expect(await call(`${service.url}/sales/${id}`)).toMatchObject({ body: { stock: 10, sold: 0 } });
-  await eventually(
-    () => judge(stores.sql, stores.redis, id),
-    ({ findings }) => findings.length === 0,
-  );
+  await expect.poll(() => judge(stores.sql, stores.redis, id)).toMatchObject({ findings: [] });
 });

@@ -1,7 +1,7 @@
 /** Failover of Redis by Sentinel in the middle of a sale: every promise is kept, and each answer is one of the API's. */
 import { Redis } from 'ioredis';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { openSentinels, type Sentinels } from '../../lab/servers/sentinels.ts';
+import { describe, expect, it } from 'vitest';
+import { openSentinels } from '../../lab/servers/sentinels.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
 import { eventually, users } from '../support/client.ts';
 import {
@@ -13,15 +13,10 @@ import {
   TIMEOUT_MS,
 } from '../support/failover.ts';
 import { signal } from '../support/nemesis.ts';
+import { opened } from '../support/opened.ts';
 import { assertInvariants, World } from '../support/world.ts';
 
-let sentinels: Sentinels;
-beforeAll(async () => {
-  sentinels = await openSentinels();
-});
-afterAll(async () => {
-  await sentinels?.[Symbol.asyncDispose]();
-});
+const sentinels = opened(openSentinels);
 
 const faults = {
   async kill() {
@@ -140,9 +135,9 @@ it('connects again when a failover is announced while it asks a silent Sentinel 
     const old = await sentinels.client();
     await old.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
     old.disconnect();
-    await eventually(isConnected, (is) => !is);
+    await expect.poll(isConnected).toBe(false);
     await sentinels.switchOver();
-    await eventually(isConnected, (is) => is);
+    await expect.poll(isConnected).toBe(true);
   } finally {
     thaw();
     await store.close();

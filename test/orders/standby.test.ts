@@ -125,10 +125,7 @@ it.each(Object.keys(BREAKS) as (keyof typeof BREAKS)[])(
       expect([200, 201, 202], worlds[i]!.strategy).toContain(status);
     }
     expect(promised.size).toBe(1);
-    const count = 'SELECT FROM orders WHERE id = ANY($1)';
-    await eventually(
-      () => pair.sql().query(count, [[...promised]]),
-      ({ rowCount }) => rowCount === 1,
-    );
+    const kept = () => pair.sql().query('SELECT FROM orders WHERE id = ANY($1)', [[...promised]]);
+    await expect.poll(kept).toMatchObject({ rowCount: 1 });
   },
 );

@@ -4,29 +4,20 @@
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { attempt, buy, cancel, createSale, eventually } from '../support/client.ts';
+import { opened } from '../support/opened.ts';
 import { OwnRedis } from '../support/servers.ts';
 import { startService, type TestService } from '../support/service.ts';
-import { openStoresWithRedis, type StoresWithRedis } from '../support/stores.ts';
+import { openStoresWithRedis } from '../support/stores.ts';
 
-let stores: StoresWithRedis;
-let other: OwnRedis;
-beforeAll(async () => {
-  [stores, other] = await Promise.all([openStoresWithRedis(), OwnRedis.open()]);
-});
-afterAll(async () => {
-  await other?.[Symbol.asyncDispose]();
-  await stores?.[Symbol.asyncDispose]();
-});
+const stores = opened(openStoresWithRedis);
+const other = opened(() => OwnRedis.open());
 
 describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
   let a: TestService;
   let b: TestService;
   beforeAll(async () => {
-    const env = { STRATEGY, DATABASE_URL: stores.databaseUrl, SEGMENTS: '4' };
-    [a, b] = await Promise.all([
-      startService({ ...env, REDIS_URL: stores.redisUrl }),
-      startService({ ...env, REDIS_URL: other.url }),
-    ]);
+    const env = { ...stores.env, STRATEGY, SEGMENTS: '4' };
+    [a, b] = await Promise.all([startService(env), startService({ ...env, REDIS_URL: other.url })]);
   });
   afterAll(async () => {
     await Promise.all([a?.kill(), b?.kill()]);
@@ -51,14 +42,9 @@ describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
     expect((await buy(b.url, sale.id, 'cat')).status).toBe(409);
 
     expect((await cancel(a.url, body.orderId)).status).toBe(200);
-    await eventually(
-      () => attempt(b.url, sale.id, 'cat'),
-      ({ status }) => status === 201,
-    );
+    const ask = (url: string) => () => attempt(url, sale.id, 'cat');
+    await eventually(ask(b.url), ({ status }) => status === 201);
     // The other copy may be stale: its process leaves it at the next pass of the reaper.
-    await eventually(
-      () => attempt(a.url, sale.id, 'cat'),
-      ({ status }) => status === 200,
-    );
+    await eventually(ask(a.url), ({ status }) => status === 200);
   });
 });

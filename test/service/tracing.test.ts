@@ -8,8 +8,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { attempt, call, createSale, users } from '../support/client.ts';
+import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openTestStores } from '../support/stores.ts';
 
 interface Span {
   readonly traceId: string;
@@ -21,7 +22,7 @@ interface Span {
   readonly links?: { spanId: string }[];
 }
 
-let stores: TestStores;
+const stores = opened(openTestStores);
 let folder: string;
 const spans: Span[] = [];
 const receiver = createServer(async (req, res) => {
@@ -34,7 +35,6 @@ const receiver = createServer(async (req, res) => {
 let env: Record<string, string>;
 
 beforeAll(async () => {
-  stores = await openTestStores();
   folder = await mkdtemp(join(tmpdir(), 'stampede-test-traces-'));
   // At exit, prints how many files of the SDK were loaded. The API is not counted: prom-client loads it.
   const report = join(folder, 'report.cjs');
@@ -44,13 +44,12 @@ beforeAll(async () => {
   );
   receiver.listen(0, '127.0.0.1');
   await once(receiver, 'listening');
-  env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, NODE_OPTIONS: `--require=${report}` };
+  env = { ...stores.env, NODE_OPTIONS: `--require=${report}` };
 });
 afterAll(async () => {
   receiver.closeAllConnections();
   receiver.close();
   await rm(folder, { recursive: true });
-  await stores?.[Symbol.asyncDispose]();
 });
 
 const endpoint = () => `http://127.0.0.1:${(receiver.address() as AddressInfo).port}`;

@@ -1,25 +1,19 @@
 /** WORKERS=2: processes that share a port keep every promise together, and one that dies is replaced. */
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, expect, it } from 'vitest';
-import { attempt, buy, call, createSale, eventually, users } from '../support/client.ts';
+import { beforeAll, expect, it } from 'vitest';
+import { attempt, buy, call, createSale, users } from '../support/client.ts';
 import { openIssuer } from '../support/issuer.ts';
 import { childrenOf } from '../support/nemesis.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 
-let stores: TestStores;
-let service: TestService;
+const stores = opened(openTestStores);
+const service = opened(() => startService({ ...stores.env, WORKERS: '2' }));
 let url: string;
-beforeAll(async () => {
-  stores = await openTestStores();
-  const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = stores;
-  service = await startService({ DATABASE_URL, REDIS_URL, WORKERS: '2' });
+beforeAll(() => {
   url = service.url;
-});
-afterAll(async () => {
-  await service?.kill();
-  await stores?.[Symbol.asyncDispose]();
 });
 
 /** The processes that serve. */
@@ -42,10 +36,8 @@ it('sells exactly the stock from both', async () => {
 
 it('workers accept the tickets of each other, also without TICKET_SECRETS', async () => {
   await using issuer = await openIssuer();
-  const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = stores;
   await using many = await startService({
-    DATABASE_URL,
-    REDIS_URL,
+    ...stores.env,
     WORKERS: '2',
     CUSTOMER_RATE: '0',
     ...issuer.env,
@@ -83,10 +75,7 @@ it('replaces a dead worker, and keeps selling', async () => {
   process.kill(first!, 'SIGKILL');
   const answers = await Promise.all(buying);
   expect(answers.every(({ status }) => status === 201 || status === 200)).toBe(true);
-  await eventually(
-    async () => serving(),
-    (pids) => pids.length === 2 && !pids.includes(first!),
-  );
+  await expect.poll(() => serving().map((pid) => pid === first)).toEqual([false, false]);
   expect(service.log.some((line) => line.includes('starting another'))).toBe(true);
   expect((await attempt(url, id, 'late')).problem).toBe('sold-out');
 });
@@ -106,17 +95,13 @@ it('stops all gracefully, also when the terminal signals each of them', async ()
   service.process.kill('SIGINT');
   await sleep(300);
   socket.write(':"a"}');
-  await eventually(
-    async () => answer,
-    (text) => text.startsWith('HTTP/1.1 201'),
-  );
+  await expect.poll(() => answer).toMatch(/^HTTP\/1\.1 201/);
   socket.destroy();
   expect(await service.stop()).toBe(0);
   for (const pid of pids) expect(() => process.kill(pid, 0)).toThrow('ESRCH');
 });
 
 it('reports why it cannot start, and leaves no process', async () => {
-  const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = stores;
-  const failing = startService({ DATABASE_URL, REDIS_URL, WORKERS: '2', LOCK: 'redlock' });
+  const failing = startService({ ...stores.env, WORKERS: '2', LOCK: 'redlock' });
   await expect(failing).rejects.toThrow('LOCK=redlock needs REDLOCK_URLS');
 });

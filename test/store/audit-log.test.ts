@@ -1,29 +1,20 @@
 /** The audit log: what is recorded, and that a changed, removed or cut log is found. */
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import {
   addAuditEvent,
   appendPending,
   auditHead,
   verifyAuditLog,
 } from '../../src/store/postgres/audit-log.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { attempt, call, cancel, createSale, eventually, pay } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 
-let stores: TestStores;
-let postgres: PostgresStore;
-let service: TestService;
-beforeAll(async () => {
-  stores = await openTestStores();
-  postgres = openPostgres(stores.databaseUrl, () => {});
-  service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
-});
-afterAll(async () => {
-  await service?.kill();
-  await postgres?.close();
-  await stores?.[Symbol.asyncDispose]();
-});
+const stores = opened(openTestStores);
+const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
+const service = opened(() => startService(stores.env));
 
 const rows = async () =>
   (
@@ -56,13 +47,10 @@ it('has administrative acts, payments and cancellations, each with its actor', a
 
 it('has a refund that is due, and one that was sent', async () => {
   const { id } = await createSale(service.url, 1);
-  const [late, next] = [await attempt(service.url, id, 'late'), 'next'];
-  const { orderId } = late.body;
+  const { orderId } = (await attempt(service.url, id, 'late')).body;
   await stores.sql.query('UPDATE orders SET expires_at = now() WHERE id = $1', [orderId]);
-  await eventually(
-    () => attempt(service.url, id, next),
-    ({ status }) => status === 201,
-  );
+  const next = () => attempt(service.url, id, 'next');
+  await eventually(next, ({ status }) => status === 201);
   expect((await pay(service.url, orderId)).body).toMatchObject({ status: 'refund-due' });
   const log = await eventually(rows, (all) => all.some(({ action }) => action === 'refund.sent'));
   const refunds = log.filter(({ subject }) => subject === `order ${orderId}`);
@@ -76,10 +64,8 @@ it('has a refund that is due, and one that was sent', async () => {
 it('is appended by several processes at once without a gap', async () => {
   const event = { actor: 'admin:test', action: 'test', subject: 'none', details: {} };
   await Promise.all(Array.from({ length: 50 }, () => addAuditEvent(postgres.pool, event)));
-  await eventually(
-    () => Promise.all(Array.from({ length: 4 }, () => appendPending(postgres))),
-    (appended) => appended.every((n) => n === 0),
-  );
+  const append = () => Promise.all(Array.from({ length: 4 }, () => appendPending(postgres)));
+  await eventually(append, (appended) => appended.every((n) => n === 0));
   await eventually(rows, (all) => all.filter(({ action }) => action === 'test').length === 50);
   expect((await verifyAuditLog(postgres)).broken).toBeNull();
 });

@@ -4,11 +4,12 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import { type Random, seededRandom } from '../../lab/kit/random.ts';
 import { classifyPostgresError } from '../../src/store/failures/postgres.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
+import { opened } from '../support/opened.ts';
+import { openTestStores } from '../support/stores.ts';
 import { tier } from '../support/tier.ts';
 
 const ROUNDS = tier === 'quick' ? 60 : 1_500;
@@ -16,16 +17,10 @@ const CONNECTIONS = 4;
 const DEPTH = 12;
 const PREPARED = 5;
 
-let stores: TestStores;
-let postgres: PostgresStore;
+const stores = opened(openTestStores);
+const postgres = opened(() => openPostgres(stores.ownerUrl, () => {}, { connections: CONNECTIONS }));
 beforeAll(async () => {
-  stores = await openTestStores();
   await stores.sql.query('CREATE TABLE written (id int PRIMARY KEY)');
-  postgres = openPostgres(stores.ownerUrl, () => {}, { connections: CONNECTIONS });
-});
-afterAll(async () => {
-  await postgres?.close();
-  await stores?.[Symbol.asyncDispose]();
 });
 
 /** What may be expected of a statement that is not disturbed. */

@@ -7,17 +7,17 @@ import { SERVICE_ROLE, serviceUrlOf } from '../../src/local/postgres-roles.ts';
 import { migrateStores } from '../../src/service/startup.ts';
 import { missingGrants } from '../../src/store/postgres/privileges.ts';
 import { childrenOf } from '../support/nemesis.ts';
+import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openTestStores } from '../support/stores.ts';
 
-let stores: TestStores;
+const stores = opened(openTestStores);
 let service: pg.Client;
 /** A database whose owner is not a superuser, and that is not migrated yet. */
 const name = `privileges_${process.pid}`;
 const urls = { owner: '', service: '' };
 
 beforeAll(async () => {
-  stores = await openTestStores();
   service = new pg.Client({ connectionString: stores.databaseUrl });
   await service.connect();
   await stores.sql.query(`CREATE ROLE ${name} LOGIN PASSWORD 'secret'`);
@@ -29,9 +29,8 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   await service?.end();
-  await stores?.sql.query(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
-  await stores?.sql.query(`DROP ROLE IF EXISTS ${name}`);
-  await stores?.[Symbol.asyncDispose]();
+  await stores.sql.query(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
+  await stores.sql.query(`DROP ROLE IF EXISTS ${name}`);
 });
 
 const at = async <T>(url: string, work: (client: pg.Client) => Promise<T>): Promise<T> => {

@@ -1,32 +1,23 @@
 /** A sale that was loaded elsewhere is loaded again in the same Redis: its epoch there is over. */
-import { afterAll, beforeAll, expect, it, vi } from 'vitest';
+import { expect, it, vi } from 'vitest';
 import type { ClaimedReservation } from '../../src/domain/outcome.ts';
 import type { Sale } from '../../src/domain/sale.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { createOrderCommitter } from '../../src/orders/order-committer.ts';
 import { type OrderTable, orderTable } from '../../src/store/postgres/orders.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
 import { redisEpochs } from '../../src/store/redis/epochs.ts';
 import { createSaleMirror, type SaleMirror } from '../../src/store/redis/sale-mirror.ts';
 import { attemptOf, reserveFor } from '../support/attempts.ts';
+import { opened } from '../support/opened.ts';
 import { sellPast } from '../support/postgres-strategy.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openTestStores } from '../support/stores.ts';
 
-let stores: TestStores;
-let redis: RedisStore;
-let postgres: PostgresStore;
-beforeAll(async () => {
-  stores = await openTestStores();
-  redis = await openRedis(stores.redisUrl, () => {});
-  postgres = openPostgres(stores.databaseUrl, () => {});
-});
-afterAll(async () => {
-  await redis?.close();
-  await postgres?.close();
-  await stores?.[Symbol.asyncDispose]();
-});
+const stores = opened(openTestStores);
+const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
+const redis = opened(() => openRedis(stores.redisUrl, () => {}));
 
 /** @param isAccepted CONFIRM=accepted: orders are committed in any epoch */
 const mirrorOn = (orders: OrderTable, isAccepted = false): SaleMirror =>
@@ -36,7 +27,7 @@ const inAnotherEpoch = (saleId: number) =>
   stores.sql.query('UPDATE sales SET mirror_epoch = 7 WHERE id = $1', [saleId]);
 const loadedIn = async (saleId: number) => (await orderTable(postgres).loadedIn([saleId])).get(saleId);
 
-async function opened(): Promise<{ readonly sale: Sale; readonly old: SaleMirror }> {
+async function openSale(): Promise<{ readonly sale: Sale; readonly old: SaleMirror }> {
   const sales = saleTable(postgres);
   const sale = await sales.create({ name: 's', stock: 2, priceCents: 500, startsAt: null, endsAt: null });
   const old = mirrorOn(orderTable(postgres));
@@ -45,7 +36,7 @@ async function opened(): Promise<{ readonly sale: Sale; readonly old: SaleMirror
 }
 
 it('keeps the customer of an order that is committed before the sale is marked', async () => {
-  const { sale, old } = await opened();
+  const { sale, old } = await openSale();
   await inAnotherEpoch(sale.id);
   const orders = orderTable(postgres);
   const ann = await reserveFor(redis, old, attemptOf(sale.id, 'ann'));
@@ -62,7 +53,7 @@ it('keeps the customer of an order that is committed before the sale is marked',
 it.each(['before the snapshot', 'after it', 'after it, and acknowledged at once'])(
   'with CONFIRM=accepted, keeps the customer of an order that is committed %s',
   async (when) => {
-    const { sale, old } = await opened();
+    const { sale, old } = await openSale();
     await inAnotherEpoch(sale.id);
     const orders = orderTable(postgres);
     /** Made just before the copy is left. */
@@ -95,7 +86,7 @@ it.each(['before the snapshot', 'after it', 'after it, and acknowledged at once'
 it.each(['was not left', 'was left'])(
   'commits nothing that was reserved in a copy that %s, after the sale was loaded elsewhere',
   async (which) => {
-    const { sale, old } = await opened();
+    const { sale, old } = await openSale();
     const epoch = await old.epoch(sale.id);
     const ann = { ...(await reserveFor(redis, old, attemptOf(sale.id, 'ann'))), epoch };
     await inAnotherEpoch(sale.id);
@@ -117,7 +108,7 @@ it.each(['was not left', 'was left'])(
 );
 
 it('begins again when the sale is loaded elsewhere meanwhile', async () => {
-  const { sale, old } = await opened();
+  const { sale, old } = await openSale();
   const epoch = await old.epoch(sale.id);
   const orders = orderTable(postgres);
   let marked = 0;
@@ -132,7 +123,7 @@ it('begins again when the sale is loaded elsewhere meanwhile', async () => {
 });
 
 it('gives up when the sale is loaded elsewhere again and again', async () => {
-  const { sale } = await opened();
+  const { sale } = await openSale();
   const markLoaded = vi.fn(async () => false);
   const loading = mirrorOn({ ...orderTable(postgres), markLoaded }).load(sale);
   await expect(loading).rejects.toMatchObject({

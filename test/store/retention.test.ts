@@ -1,25 +1,18 @@
 /** Which old rows are deleted, and which are kept. Postgres is real. */
-import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
+import { beforeEach, expect, it } from 'vitest';
 import { createInstruments } from '../../src/metrics/instruments.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { createRetention } from '../../src/store/postgres/retention.ts';
 import { testHealth } from '../support/background.ts';
 import { attempt, call, createSale, eventually, pay } from '../support/client.ts';
+import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openTestStores } from '../support/stores.ts';
 
 const DAYS = 30;
 
-let stores: TestStores;
-let postgres: PostgresStore;
-beforeAll(async () => {
-  stores = await openTestStores();
-  postgres = openPostgres(stores.databaseUrl, () => {}, { connections: 4 });
-});
-afterAll(async () => {
-  await postgres?.close();
-  await stores?.[Symbol.asyncDispose]();
-});
+const stores = opened(openTestStores);
+const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}, { connections: 4 }));
 beforeEach(async () => {
   await stores.sql.query(
     'TRUNCATE sales, payment_notifications, tasks, mirror_outbox RESTART IDENTITY CASCADE',
@@ -200,24 +193,15 @@ it('reads old rows only, however many there are', async () => {
 
 it('a late or repeated payment changes nothing after what is old was deleted', async () => {
   const { sql } = stores;
-  await using service = await startService({
-    DATABASE_URL: stores.databaseUrl,
-    REDIS_URL: stores.redisUrl,
-    RETENTION_DAYS: String(DAYS),
-  });
+  await using service = await startService({ ...stores.env, RETENTION_DAYS: String(DAYS) });
   const sale = await createSale(service.url, 2);
   const orderOf = async (user: string) => String((await attempt(service.url, sale.id, user)).body.orderId);
   const [paid, expired] = [await orderOf('ann'), await orderOf('ben')];
   expect((await pay(service.url, paid, 'p-1')).status).toBe(200);
   await sql.query(`UPDATE orders SET expires_at = now() WHERE id = $1`, [expired]);
-  await eventually(
-    () => call(`${service.url}/orders/${expired}`),
-    ({ body }) => body.status === 'expired',
-  );
-  await eventually(
-    () => sql.query(`SELECT FROM mirror_outbox`),
-    ({ rowCount }) => rowCount === 0,
-  );
+  const order = () => call(`${service.url}/orders/${expired}`);
+  await expect.poll(order).toMatchObject({ body: { status: 'expired' } });
+  await expect.poll(() => sql.query(`SELECT FROM mirror_outbox`)).toMatchObject({ rowCount: 0 });
   await sql.query(
     `UPDATE tasks SET state = 'done', run_at = now() - interval '1 year', updated_at = now() - interval '1 year'`,
   );

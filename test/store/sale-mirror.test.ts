@@ -1,7 +1,7 @@
 /** The mirror of a sale: reservations, claims, repair, restocks. Both stores are real. */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import type { ClaimedReservation } from '../../src/domain/outcome.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
@@ -9,9 +9,9 @@ import { compare, repair } from '../../src/orders/drift.ts';
 import { isUnanswered } from '../../src/store/late-requests.ts';
 import { createOutboxRelay, relayOutbox } from '../../src/store/outbox-relay.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
 import { redisEpochs } from '../../src/store/redis/epochs.ts';
 import {
   claimEndMs,
@@ -21,24 +21,15 @@ import {
 } from '../../src/store/redis/sale-mirror.ts';
 import { attemptOf, reserveFor } from '../support/attempts.ts';
 import { testHealth } from '../support/background.ts';
+import { opened } from '../support/opened.ts';
 import { OwnRedis } from '../support/servers.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openTestStores } from '../support/stores.ts';
 
 const STOCK = 9;
 
-let stores: TestStores;
-let postgres: PostgresStore;
-let redis: RedisStore;
-beforeAll(async () => {
-  stores = await openTestStores();
-  postgres = openPostgres(stores.databaseUrl, () => {});
-  redis = await openRedis(stores.redisUrl, () => {});
-});
-afterAll(async () => {
-  await redis?.close();
-  await postgres?.close();
-  await stores?.[Symbol.asyncDispose]();
-});
+const stores = opened(openTestStores);
+const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
+const redis = opened(() => openRedis(stores.redisUrl, () => {}));
 
 let saleId: number;
 let sales: SaleMirror;

@@ -3,18 +3,15 @@ import pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { missingSettings } from '../../src/store/postgres/settings.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { openTestStores } from '../support/stores.ts';
 
-let stores: TestStores;
+const stores = opened(openTestStores);
 const role = `stampede_settings_${process.pid}`;
 beforeAll(async () => {
-  stores = await openTestStores();
   await stores.sql.query(`CREATE ROLE ${role} LOGIN PASSWORD 'secret'`);
 });
-afterAll(async () => {
-  await stores?.sql.query(`DROP ROLE ${role}`);
-  await stores?.[Symbol.asyncDispose]();
-});
+afterAll(() => stores.sql.query(`DROP ROLE ${role}`));
 
 it("finds nothing missing on the service's own connections", async () => {
   const postgres = openPostgres(stores.databaseUrl, () => {});

@@ -71,20 +71,16 @@ async function turnOnTls(): Promise<void> {
   await writeFile(path.join(database(), 'pg_hba.conf'), `${lines.join('\n')}\n`);
   await onPostgres(`ALTER SYSTEM SET ssl_cert_file = '${certificates.right}'`, `ALTER SYSTEM SET ssl = 'on'`);
   await onPostgres('SELECT pg_reload_conf()');
-  await eventually(
-    async () => (await onPostgres('SHOW ssl')).rows[0].ssl,
-    (ssl) => ssl === 'on',
-  );
+  const ssl = async () => (await onPostgres('SHOW ssl')).rows[0].ssl;
+  await eventually(ssl, (is) => is === 'on');
 }
 
 /** Makes both servers present another certificate. */
 async function show(name: Certificate): Promise<void> {
   const file = certificates[name];
   await onPostgres(`ALTER SYSTEM SET ssl_cert_file = '${file}'`, 'SELECT pg_reload_conf()');
-  await eventually(
-    async () => (await onPostgres('SHOW ssl_cert_file')).rows[0].ssl_cert_file,
-    (shown) => shown === file,
-  );
+  const shown = () => onPostgres('SHOW ssl_cert_file');
+  await expect.poll(shown).toMatchObject({ rows: [{ ssl_cert_file: file }] });
   const admin = new Redis(redis.url);
   await admin.config('SET', 'tls-cert-file', file).finally(() => admin.disconnect());
 }
@@ -151,10 +147,7 @@ describe.skipIf(missing !== null)(`TLS to the stores ${missing ?? ''}`, () => {
 
     await Promise.all([postgres.stop(), redis.stop()]);
     [postgres, redis] = await Promise.all([startPostgres(postgres.port), startRedis(redis.port)]);
-    await eventually(
-      () => buy(service.url, id, 'bob').catch(() => ({ status: 0 })),
-      ({ status }) => status === 200 || status === 201,
-    );
+    await expect.poll(async () => (await buy(service.url, id, 'bob')).status).toBeOneOf([200, 201]);
     expect((await buy(service.url, id, 'ann')).status).toBe(200);
   });
 

@@ -1,14 +1,15 @@
 /** A database of commit f10e1bd, recorded row by row from its service, is migrated and goes on selling. Both stores are real. */
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import { SERVICE_ROLE } from '../../src/local/postgres-roles.ts';
 import { verifyAuditLog } from '../../src/store/postgres/audit-log.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
-import { attempt, call, eventually, pay } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { attempt, call, pay } from '../support/client.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 
 /** Released migrations with their SHA-256. They never change: a new one is added to the folder, and here. */
 const RELEASED = {
@@ -51,10 +52,8 @@ const CREATE_HISTORY = `CREATE TABLE _prisma_migrations (id varchar(36) PRIMARY 
   finished_at timestamptz, migration_name varchar(255) NOT NULL, logs text, rolled_back_at timestamptz,
   started_at timestamptz NOT NULL DEFAULT now(), applied_steps_count integer NOT NULL DEFAULT 0)`;
 
-let stores: TestStores;
-let service: TestService;
+const stores = opened(openTestStores);
 beforeAll(async () => {
-  stores = await openTestStores();
   await stores.sql.query('DROP SCHEMA public CASCADE; CREATE SCHEMA public');
   await stores.sql.query(CREATE_HISTORY);
   for (const { migration_name } of rowsOf('_prisma_migrations'))
@@ -71,10 +70,6 @@ beforeAll(async () => {
     )
   ).rows)
     await stores.sql.query(`SELECT setval($1, (SELECT max(id) FROM "${table}"))`, [sequence]);
-});
-afterAll(async () => {
-  await service?.kill();
-  await stores?.[Symbol.asyncDispose]();
 });
 
 it('released migrations never change', () => {
@@ -99,8 +94,7 @@ it('a database of f10e1bd is migrated, and keeps every row', async () => {
 
 it('a service of today goes on with it: repeats, late payments, the outbox, tasks and the audit log', async () => {
   await stores.sql.query(`UPDATE orders SET expires_at = now() + interval '1 hour' WHERE status = 'pending'`);
-  const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = stores;
-  service = await startService({ DATABASE_URL, REDIS_URL, RETENTION_DAYS: '0' });
+  await using service = await startService({ ...stores.env, RETENTION_DAYS: '0' });
   for (const { id, sale_id, user_id, status } of rowsOf('orders'))
     if (status === 'paid' || status === 'pending')
       expect(await attempt(service.url, sale_id as number, user_id as string)).toMatchObject({
@@ -112,9 +106,9 @@ it('a service of today goes on with it: repeats, late payments, the outbox, task
   expect((await attempt(service.url, late.sale_id as number, 'late-cancel')).status).toBe(201);
 
   const count = (rows: string) => async () => (await stores.sql.query(`SELECT FROM ${rows}`)).rowCount;
-  await eventually(count('mirror_outbox'), (left) => left === 0);
-  await eventually(count(`tasks WHERE state <> 'done'`), (left) => left === 0);
-  await eventually(count('audit_pending'), (left) => left === 0);
+  await expect.poll(count('mirror_outbox')).toBe(0);
+  await expect.poll(count(`tasks WHERE state <> 'done'`)).toBe(0);
+  await expect.poll(count('audit_pending')).toBe(0);
   const { rows } = await stores.sql.query(
     `SELECT FROM sales WHERE sold <> (SELECT count(*) FROM orders WHERE sale_id = sales.id AND status IN ('pending', 'paid'))`,
   );
@@ -123,7 +117,7 @@ it('a service of today goes on with it: repeats, late payments, the outbox, task
   const balance = points.reduce((sum, row) => sum + (row.points as number), 0);
   expect((await call(`${service.url}/users/paid/points`)).body).toMatchObject({ balance });
 
-  const postgres = openPostgres(DATABASE_URL, () => {});
+  const postgres = openPostgres(stores.databaseUrl, () => {});
   const { id, hash } = rowsOf('audit_log').at(-1)!;
   const head = { id: String(id), hash: Buffer.from((hash as string).slice(2), 'hex') };
   expect(await verifyAuditLog(postgres, head)).toMatchObject({ broken: null });

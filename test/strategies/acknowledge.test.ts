@@ -1,20 +1,13 @@
 /** lua/sale/acknowledge.lua and lua/sale/restore-buyers.lua acknowledge reservations of several sales at once. Redis is real. */
-import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
+import { beforeEach, expect, it } from 'vitest';
 import { isUnanswered } from '../../src/store/late-requests.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
+import { opened } from '../support/opened.ts';
 import { saleKeys } from '../support/sale-keys.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openTestStores } from '../support/stores.ts';
 
-let stores: TestStores;
-let redis: RedisStore;
-beforeAll(async () => {
-  stores = await openTestStores();
-  redis = await openRedis(stores.redisUrl, () => {});
-});
-afterAll(async () => {
-  await redis?.close();
-  await stores?.[Symbol.asyncDispose]();
-});
+const stores = opened(openTestStores);
+const redis = opened(() => openRedis(stores.redisUrl, () => {}));
 beforeEach(async () => {
   await redis.redis.flushdb();
 });

@@ -1,22 +1,15 @@
 /** lua/sale/reserve-many.lua decides what lua/sale/reserve.lua decides, however attempts are batched: both run in a real Redis. */
 import fc from 'fast-check';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { isUnanswered } from '../../src/store/late-requests.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
 import type { ReserveReply, SaleAttempts } from '../../src/store/redis/sale-scripts.ts';
+import { opened } from '../support/opened.ts';
 import { saleKeys } from '../support/sale-keys.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openTestStores } from '../support/stores.ts';
 
-let stores: TestStores;
-let redis: RedisStore;
-beforeAll(async () => {
-  stores = await openTestStores();
-  redis = await openRedis(stores.redisUrl, () => {});
-});
-afterAll(async () => {
-  await redis?.close();
-  await stores?.[Symbol.asyncDispose]();
-});
+const stores = opened(openTestStores);
+const redis = opened(() => openRedis(stores.redisUrl, () => {}));
 
 const EPOCH = 3;
 /** States of a sale in Redis: open, of another epoch, before and after its window, paused, absent. */

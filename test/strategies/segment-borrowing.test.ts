@@ -3,34 +3,23 @@
  * the segments together sell exactly what one counter would.
  */
 import fc from 'fast-check';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { type ClaimedReservation, shortage } from '../../src/domain/outcome.ts';
 import { createRedisLock } from '../../src/locks/redis.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
-import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
 import { type RedisEpochs, redisEpochs } from '../../src/store/redis/epochs.ts';
 import { redisStrategy } from '../../src/strategies/kit/redis-strategy.ts';
 import { create, description } from '../../src/strategies/redis/segmented-lock.ts';
 import type { RedisStrategyContext } from '../../src/strategies/strategy.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { opened } from '../support/opened.ts';
+import { openTestStores } from '../support/stores.ts';
 
-let stores: TestStores;
-let redis: RedisStore;
-let postgres: PostgresStore;
-
-beforeAll(async () => {
-  stores = await openTestStores();
-  redis = await openRedis(stores.redisUrl, () => {});
-  postgres = openPostgres(stores.databaseUrl, () => {});
-});
-
-afterAll(async () => {
-  await redis?.close();
-  await postgres?.close();
-  await stores?.[Symbol.asyncDispose]();
-});
+const stores = opened(openTestStores);
+const redis = opened(() => openRedis(stores.redisUrl, () => {}));
+const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
 
 const contextOf = (epochs: RedisEpochs): RedisStrategyContext => ({
   postgres,

@@ -1,5 +1,6 @@
 /** A customer and an administrator, over HTTP. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, expect } from 'vitest';
 import type { Sale } from '../../src/domain/sale.ts';
 import { undescribed } from './openapi.ts';
 
@@ -13,7 +14,11 @@ export interface Answer {
   readonly headers: Headers;
 }
 
-/** @throws for an answer that /openapi.json does not describe */
+/** A wait that asks again does not hide them. */
+const notDescribed: string[] = [];
+afterEach(() => expect(notDescribed.splice(0)).toEqual([]));
+
+/** An answer that /openapi.json does not describe fails the test. @throws for it */
 export async function call(url: string, init: RequestInit = {}): Promise<Answer> {
   const response = await fetch(url, init);
   const { status, headers } = response;
@@ -24,7 +29,10 @@ export async function call(url: string, init: RequestInit = {}): Promise<Answer>
   const { method = 'GET' } = init;
   if (method !== 'HEAD') {
     const wrong = undescribed(method, new URL(url).pathname, { status, headers, body: received });
-    if (wrong !== null) throw new Error(`${method} ${url}: ${status} ${text} is not as described: ${wrong}`);
+    if (wrong !== null) {
+      notDescribed.push(`${method} ${url}: ${status} ${text} is not as described: ${wrong}`);
+      throw new Error(notDescribed.at(-1));
+    }
   }
   const body = (typeof received === 'string' ? { text } : received) as Record<string, unknown>;
   const problem =

@@ -118,13 +118,7 @@ export async function sellAfterTheWayBack(sales: readonly TestSale[], fault: The
       ({ status }) => status !== 503,
     );
   });
-  await each((sale) =>
-    eventually(
-      () => changesOf(sale),
-      (left) => left === 0,
-      120_000,
-    ),
-  );
+  await each((sale) => expect.poll(() => changesOf(sale), { timeout: 120_000 }).toBe(0));
   await fault.back();
   const free = users(3, 'again');
   await each(async (sale) => {

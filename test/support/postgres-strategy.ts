@@ -1,13 +1,14 @@
 /** One strategy that decides in Postgres, on a cloned database, without a service. */
 import pg from 'pg';
-import { afterAll, beforeAll, expect, vi } from 'vitest';
+import { beforeAll, expect, vi } from 'vitest';
 import type { Attempt } from '../../src/domain/order.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
 import type { Strategy, StrategyContext } from '../../src/strategies/strategy.ts';
 import { judge } from './judge.ts';
-import { openTestStores, type TestStores } from './stores.ts';
+import { opened } from './opened.ts';
+import { openTestStores } from './stores.ts';
 
 export interface StrategyBench {
   readonly postgres: PostgresStore;
@@ -36,22 +37,14 @@ export interface StrategyBench {
  * @param options.withCheck false: without the CHECK that rejects overselling, so that it is seen
  */
 export function strategyBench({ withCheck = true } = {}): StrategyBench {
-  let stores: TestStores;
-  let postgres: PostgresStore;
+  const stores = opened(openTestStores);
+  const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
   beforeAll(async () => {
-    stores = await openTestStores();
-    postgres = openPostgres(stores.databaseUrl, () => {});
     if (!withCheck) await stores.sql.query('ALTER TABLE sales DROP CONSTRAINT sales_sold_within_stock');
-  });
-  afterAll(async () => {
-    await postgres?.close();
-    await stores?.[Symbol.asyncDispose]();
   });
 
   return {
-    get postgres() {
-      return postgres;
-    },
+    postgres,
     get sql() {
       return stores.sql;
     },
@@ -102,13 +95,7 @@ export function strategyBench({ withCheck = true } = {}): StrategyBench {
       return rows[0]!.n;
     },
     async waiters(count) {
-      await vi.waitFor(
-        async () => {
-          const waiting = await this.waiting();
-          if (waiting !== count) throw new Error(`${waiting} wait for a lock`);
-        },
-        { timeout: 90_000, interval: 20 },
-      );
+      await expect.poll(() => this.waiting(), { interval: 20 }).toBe(count);
     },
   };
 }

@@ -1,8 +1,7 @@
 /** What most tests of a running service need: stores for each test, services that end with it, and reads of the stores. */
-import { afterEach, beforeEach } from 'vitest';
+import { afterEach, beforeEach, expect } from 'vitest';
 import { redisNow } from '../../lab/audit/reader.ts';
 import { TcpProxy } from '../../lab/proxy.ts';
-import { eventually } from './client.ts';
 import { startService, type TestService } from './service.ts';
 import { openTestStores, type TestStores } from './stores.ts';
 
@@ -40,8 +39,7 @@ export function openScene(open: () => Promise<TestStores> = openTestStores): Sce
       return stores;
     },
     kept,
-    start: async (env = {}) =>
-      kept(await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, ...env })),
+    start: async (env = {}) => kept(await startService({ ...stores.env, ...env })),
     proxyTo: async (url) => kept(await TcpProxy.to(url)),
     async sold(saleId) {
       const { rows } = await stores.sql.query('SELECT sold FROM sales WHERE id = $1', [saleId]);
@@ -52,9 +50,6 @@ export function openScene(open: () => Promise<TestStores> = openTestStores): Sce
       return (await stores.sql.query<{ id: string }>(find, [saleId, userId])).rows.map(({ id }) => id);
     },
     untilReserved: (saleId, count) =>
-      eventually(
-        async () => (await redisNow(stores.redis, saleId)).unsettled,
-        (unsettled) => unsettled === count,
-      ),
+      expect.poll(() => redisNow(stores.redis, saleId)).toMatchObject({ unsettled: count }),
   };
 }

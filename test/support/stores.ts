@@ -16,6 +16,8 @@ export interface TestStores extends AsyncDisposable {
   readonly ownerUrl: string;
   readonly redisUrl: string;
   readonly redisPort: number;
+  /** What a service needs to use them. */
+  readonly env: { readonly DATABASE_URL: string; readonly REDIS_URL: string };
   /** Connections of the owner, which do not pass the service. */
   readonly sql: pg.Pool;
   readonly redis: Redis;
@@ -74,10 +76,14 @@ export async function openEnsembleStores({
 }): Promise<TestStores> {
   const shared = await openTestStores();
   const followed = sentinels === undefined ? null : await openRedis(sentinels.url, () => {});
+  const databaseUrl = pair?.url ?? shared.databaseUrl;
+  const redisUrl = sentinels?.url ?? shared.redisUrl;
   return {
     ...shared,
-    ...(pair !== undefined && { databaseUrl: pair.url }),
-    ...(followed !== null && { redisUrl: sentinels!.url, redis: followed.redis as Redis }),
+    databaseUrl,
+    redisUrl,
+    env: { DATABASE_URL: databaseUrl, REDIS_URL: redisUrl },
+    ...(followed !== null && { redis: followed.redis as Redis }),
     get sql() {
       return pair === undefined ? shared.sql : pair.sql();
     },
@@ -95,11 +101,13 @@ function connect(postgres: Place, store: Place): TestStores {
   sql.on('connect', (client) => client.on('error', () => {}));
   const redis = new Redis(store.url, { retryStrategy: () => 100 });
   redis.on('error', () => {});
+  const databaseUrl = serviceUrlOf(postgres.url);
   return {
-    databaseUrl: serviceUrlOf(postgres.url),
+    databaseUrl,
     ownerUrl: postgres.url,
     sql,
     redisUrl: store.url,
+    env: { DATABASE_URL: databaseUrl, REDIS_URL: store.url },
     redisPort: Number(new URL(store.url).port),
     redis,
     async [Symbol.asyncDispose]() {

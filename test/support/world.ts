@@ -67,14 +67,7 @@ export class World implements AsyncDisposable {
 
   /** Adds a service that is not started yet. */
   async add(env: Environment = {}): Promise<Service> {
-    const { databaseUrl: DATABASE_URL, redisUrl: REDIS_URL } = this.stores;
-    const service = await Service.open({
-      STRATEGY: this.strategy,
-      DATABASE_URL,
-      REDIS_URL,
-      ...this.#env,
-      ...env,
-    });
+    const service = await Service.open({ STRATEGY: this.strategy, ...this.stores.env, ...this.#env, ...env });
     this.services.push(service);
     return service;
   }
@@ -250,11 +243,7 @@ export class TestSale {
 
   /** Waits until nothing is left between the stores. */
   async untilIdle(redis?: Redis): Promise<void> {
-    await eventually(
-      () => this.pendingWork(redis),
-      (left) => left.length === 0,
-      IDLE_MS,
-    );
+    await expect.poll(() => this.pendingWork(redis), { timeout: IDLE_MS }).toEqual([]);
   }
 
   /** More customers come than units are free. @returns a violation unless each free unit is sold once */

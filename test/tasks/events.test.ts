@@ -5,9 +5,10 @@ import type { AddressInfo } from 'node:net';
 import { Webhook } from 'standardwebhooks';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { eventTypes } from '../../src/domain/task.ts';
-import { attempt, buy, cancel, createSale, eventually, pay, post, users } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { attempt, buy, cancel, createSale, pay, post, users } from '../support/client.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 
 interface Event {
   readonly id: string;
@@ -31,30 +32,27 @@ const receiver = createServer(async (req, res) => {
   res.writeHead(answerTo(event)).end();
 });
 
-let stores: TestStores;
-let service: TestService;
-let url: string;
+const stores = opened(openTestStores);
 const start = (more: Record<string, string> = {}) =>
   startService({
-    DATABASE_URL: stores.databaseUrl,
-    REDIS_URL: stores.redisUrl,
+    ...stores.env,
     EVENTS: 'all',
     EVENT_WEBHOOK_URL: `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/events`,
     EVENT_WEBHOOK_SECRET: secret,
     ...more,
   });
 beforeAll(async () => {
-  stores = await openTestStores();
   receiver.listen(0, '127.0.0.1');
   await once(receiver, 'listening');
-  service = await start();
-  url = service.url;
 });
-afterAll(async () => {
-  await service?.kill();
+afterAll(() => {
   receiver.closeAllConnections();
   receiver.close();
-  await stores?.[Symbol.asyncDispose]();
+});
+const service = opened(start);
+let url: string;
+beforeAll(() => {
+  url = service.url;
 });
 beforeEach(() => {
   answerTo = () => 204;
@@ -67,20 +65,15 @@ const expire = (orderId: unknown) =>
   stores.sql.query('UPDATE orders SET expires_at = clock_timestamp() WHERE id = $1', [orderId]);
 /** Waits until nothing is left to send. */
 const allSent = () =>
-  eventually(
-    async () =>
-      (await stores.sql.query(`SELECT FROM tasks WHERE kind = 'event' AND state <> 'done'`)).rowCount,
-    (left) => left === 0,
-  );
+  expect
+    .poll(() => stores.sql.query(`SELECT FROM tasks WHERE kind = 'event' AND state <> 'done'`))
+    .toMatchObject({ rowCount: 0 });
 
 it('reports each change of an order and of its sale, once, in order', async () => {
   const { id } = await createSale(url, 2, { maxPerOrder: 2 });
   const { orderId } = (await buy(url, id, 'ann', 2)).body;
   await expire(orderId);
-  await eventually(
-    async () => typesOf(ofSale(id)),
-    (types) => types.includes('order.expired'),
-  );
+  await expect.poll(() => typesOf(ofSale(id))).toContain('order.expired');
   expect((await pay(url, orderId, undefined, 1_000)).body.status).toBe('paid');
   expect((await post(`${url}/orders/${orderId}/refund`, {})).body.status).toBe('refund-due');
   const other = (await buy(url, id, 'bob')).body.orderId;
@@ -119,11 +112,8 @@ it('keeps the order of one order when the receiver fails, and holds up no other 
   );
   for (const one of [ann, bob]) await cancel(url, one);
   const of = (orderId: unknown) => received.filter(({ data }) => data.orderId === orderId);
-  await eventually(
-    async () => [typesOf(of(bob)), of(ann).length] as const,
-    ([types, tries]) => types.length === 2 && tries >= 2,
-  );
-  expect(typesOf(of(bob))).toEqual(['order.placed', 'order.cancelled']);
+  await expect.poll(() => of(ann).length).toBeGreaterThanOrEqual(2);
+  await expect.poll(() => typesOf(of(bob))).toEqual(['order.placed', 'order.cancelled']);
   expect(new Set(typesOf(of(ann)))).toEqual(new Set(['order.placed']));
   expect(new Set(of(ann).map((event) => event.id)).size).toBe(1);
   answerTo = () => 204;

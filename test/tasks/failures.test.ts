@@ -3,7 +3,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
 import type { TaskHandler } from '../../src/tasks/handlers.ts';
-import { eventually } from '../support/client.ts';
 import {
   openLedger,
   openProcess,
@@ -36,10 +35,7 @@ function open(databaseUrl = stores.databaseUrl): Process {
 
 /** Waits for less time than tasks take to be reclaimed. */
 const until = (state: string, count: number) =>
-  eventually(
-    () => statesOf(stores),
-    (states) => states[state] === count,
-  );
+  expect.poll(() => statesOf(stores)).toHaveProperty(state, count);
 
 describe('a handler that fails', () => {
   it('retries with doubling pauses, until the task is dead with its error', async () => {
@@ -208,10 +204,7 @@ describe('a stop', () => {
     await writeTasks(stores, 300);
     const process = open();
     const workers = Array.from({ length: 3 }, () => process.start(handler));
-    await eventually(
-      () => statesOf(stores),
-      ({ done = 0 }) => done > 50,
-    );
+    await expect.poll(async () => (await statesOf(stores)).done, { interval: 25 }).toBeGreaterThan(50);
     await Promise.all(workers.map((worker) => worker.stop()));
     const { done = 0, waiting = 0 } = await statesOf(stores);
     expect(done + waiting).toBe(300);
@@ -247,30 +240,16 @@ describe('an outage', () => {
       await allowed;
     });
     const [first] = await writeTasks(stores, 1);
-    await eventually(
-      async () => handled.length,
-      (n) => n === 1,
-    );
+    await expect.poll(() => handled).toHaveLength(1);
     link.set('refuse');
     // A claim that was on its way has ended.
-    await eventually(
-      async () =>
-        (
-          await stores.sql.query(
-            `SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'stampede'`,
-          )
-        ).rowCount,
-      (connections) => connections === 0,
-    );
+    const connections = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'stampede'`;
+    await expect.poll(() => stores.sql.query(connections)).toMatchObject({ rowCount: 0 });
     allow(); // done outside, but cannot be marked
     await writeTasks(stores, 1); // cannot be claimed
     // An outage may begin with one error and continue with another; each is logged once.
-    for (const step of ['claim tasks', 'record task results', 'reclaim tasks']) {
-      await eventually(
-        async () => behind.errors.filter((error) => error.startsWith(step)).length,
-        (n) => n >= 1,
-      );
-    }
+    for (const step of ['claim tasks', 'record task results', 'reclaim tasks'])
+      await expect.poll(() => behind.errors).toContainEqual(expect.stringMatching(`^${step}`));
     const errors = [...behind.errors];
     expect(errors).toEqual([...new Set(errors)]);
     expect(await statesOf(stores)).toEqual({ processing: 1, waiting: 1 });

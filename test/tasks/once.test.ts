@@ -5,7 +5,6 @@ import { create as createRedisLock } from '../../src/locks/redis.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
 import { type ClaimDue, skipLocked, underLock } from '../../src/tasks/claim-due.ts';
 import type { TaskHandler } from '../../src/tasks/handlers.ts';
-import { eventually } from '../support/client.ts';
 import {
   age,
   openLedger,
@@ -40,11 +39,7 @@ function open(): Process {
 }
 
 /** Waits until all tasks are done. */
-const allDone = (count: number) =>
-  eventually(
-    () => statesOf(stores),
-    (states) => states.done === count,
-  );
+const allDone = (count: number) => expect.poll(() => statesOf(stores)).toHaveProperty('done', count);
 
 /** A lock that fails: everybody holds it, always. */
 const noLock: Lock = {
@@ -140,10 +135,7 @@ describe('what a worker claims', () => {
     });
     await allDone(1);
     // The end of the task caused one more claim; now the worker waits.
-    await eventually(
-      async () => claims,
-      (n) => n === 3,
-    );
+    await expect.poll(() => claims).toBe(3);
     await writeTasks(stores, 1);
     worker.wake();
     await allDone(2);
@@ -173,10 +165,7 @@ describe('lost tasks are recovered', () => {
       isLost = true;
       throw new Error('no answer');
     });
-    await eventually(
-      async () => process.errors.length,
-      (n) => n === 1,
-    );
+    await expect.poll(() => process.errors).toHaveLength(1);
     expect(await statesOf(stores)).toEqual({ processing: 1 });
     await age(stores, 'processing');
     await allDone(1);
@@ -200,27 +189,20 @@ describe('duplicates run once', () => {
       throw new Error('too late');
     });
     const other = open();
-    await eventually(
-      async () => sleeping,
-      (yes) => yes,
-    );
+    await expect.poll(() => sleeping).toBe(true);
     await age(stores, 'processing');
     other.start(handler);
     // The sleeper has free places, too: it may claim the task again, and sleeps then as well.
-    await eventually(
-      async () => {
+    await expect
+      .poll(async () => {
         const task = await other.table.get(id!);
         if (task!.state === 'processing') await age(stores, 'processing');
-        return task!;
-      },
-      ({ state }) => state === 'done',
-    );
+        return task;
+      })
+      .toMatchObject({ state: 'done' });
     const done = await other.table.get(id!);
     wakeUp();
-    await eventually(
-      async () => sleeper.log.join('\n'),
-      (log) => log.includes('after its task was reclaimed'),
-    );
+    await expect.poll(() => sleeper.log.join('\n')).toContain('after its task was reclaimed');
     expect(await other.table.get(id!)).toEqual(done);
     expect(done).toMatchObject({ state: 'done', lastError: expect.stringContaining('its worker died') });
     expect(await timesHandled(stores)).toEqual({ 1: 1 });

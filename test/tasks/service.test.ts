@@ -4,12 +4,13 @@ import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { attempt, call, createSale, eventually, post } from '../support/client.ts';
+import { opened } from '../support/opened.ts';
 import { age, statesOf, writeTasks } from '../support/outbox.ts';
 import { OwnRedis } from '../support/servers.ts';
 import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { openTestStores } from '../support/stores.ts';
 
-let stores: TestStores;
+const stores = opened(openTestStores);
 /** The receiver: its requests by idempotency key, and the status that it answers; null: no answer. */
 const seen = new Map<string, number>();
 let answer: number | null = 200;
@@ -19,20 +20,17 @@ const outside = createServer((req: IncomingMessage, res) => {
   if (answer !== null) res.writeHead(answer).end();
 });
 let env: Record<string, string>;
-let webhookUrl: URL;
 
 beforeAll(async () => {
-  stores = await openTestStores();
   outside.listen(0, '127.0.0.1');
   await once(outside, 'listening');
-  webhookUrl = new URL(`http://ann:secret-of-ann@127.0.0.1:${(outside.address() as AddressInfo).port}/tasks`);
-  env = { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, TASK_WEBHOOK_URL: webhookUrl.href };
+  const { port } = outside.address() as AddressInfo;
+  env = { ...stores.env, TASK_WEBHOOK_URL: `http://ann:secret-of-ann@127.0.0.1:${port}/tasks` };
 });
 
-afterAll(async () => {
+afterAll(() => {
   outside.closeAllConnections();
   outside.close();
-  await stores[Symbol.asyncDispose]();
 });
 
 const keyOf = async (id: number) =>
@@ -81,10 +79,7 @@ describe('several services', () => {
     const killed = await startService(env);
     const [id] = await writeTasks(stores, 1);
     const key = await keyOf(id!);
-    await eventually(
-      async () => seen.get(key),
-      (times) => times === 1,
-    );
+    await expect.poll(() => seen.get(key)).toBe(1);
     await killed.kill();
     answer = 200;
     await using other = await startService(env);
@@ -108,10 +103,7 @@ describe('several services', () => {
     for (let i = 0; i < 3; i++) {
       expect((await post(`${service.url}/payments/notifications`, payment)).status).toBe(200);
     }
-    await eventually(
-      async () => seen.size,
-      (delivered) => delivered === 2,
-    );
+    await expect.poll(() => seen.size).toBe(2);
     expect(Object.fromEntries(seen)).toEqual({ [`ship:${orderId}`]: 1, [`award:${orderId}`]: 1 });
     const tasks = (await call(`${service.url}/tasks?limit=2`)).body;
     expect(tasks).toEqual(
@@ -137,14 +129,10 @@ describe('several services', () => {
 });
 
 describe('operators', () => {
-  let service: TestService;
-  beforeAll(async () => {
+  beforeAll(() => {
     answer = 500;
-    service = await startService(env);
   });
-  afterAll(async () => {
-    await service.kill();
-  });
+  const service = opened(() => startService(env));
 
   it('see tasks, newest first, by state', async () => {
     const [first, second] = await writeTasks(stores, 2, 'nobody-handles-this');

@@ -1,26 +1,17 @@
 /** The pages in a real browser, except orders: lists, streams, amounts and times, a missing page, the description of the API. */
 import { randomUUID } from 'node:crypto';
-import type { Browser, Page, Request } from 'playwright-core';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { attempt, call, createSale, eventually } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import type { Page, Request } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import { attempt, call, createSale } from '../support/client.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 import { executablePath, inspect, openBrowser, visit } from './browser.ts';
 
 describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is not installed)', () => {
-  let stores: TestStores;
-  let service: TestService;
-  let browser: Browser;
-
-  beforeAll(async () => {
-    [stores, browser] = await Promise.all([openTestStores(), openBrowser()]);
-    service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
-  });
-  afterAll(async () => {
-    await browser?.close();
-    await service?.kill();
-    await stores?.[Symbol.asyncDispose]();
-  });
+  const stores = opened(openTestStores);
+  const service = opened(() => startService(stores.env));
+  const browser = opened(openBrowser);
 
   const shop = (saleId: number) => `${service.url}/shop/${saleId}`;
   const newName = () => `c-${randomUUID().slice(0, 8)}`;
@@ -116,10 +107,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
             ),
           );
         await show('hidden');
-        await eventually(
-          async () => open.size,
-          (size) => size === 0,
-        );
+        await expect.poll(() => open.size).toBe(0);
         await show('visible');
         await seesSale(pages);
       },
@@ -135,9 +123,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
   });
 
   it('shows amounts in the currency, with its smallest unit, names in their own direction, and when a sale ends', async () => {
-    await using yen = await startService({
-      ...{ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, CURRENCY: 'JPY' },
-    });
+    await using yen = await startService({ ...stores.env, CURRENCY: 'JPY' });
     const name = 'سماعات';
     const { id } = await createSale(yen.url, 3, { name, priceCents: 4_900, endsAt: inAnHour() });
     const right = 'getComputedStyle(document.querySelector("h1, .sale-row a b")).direction';

@@ -1,28 +1,18 @@
 /** The console in a real browser: what it shows, and what administrators do with it. */
 import { readFileSync } from 'node:fs';
-import type { Browser } from 'playwright-core';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
 import { freePort } from '../../src/local/server-process.ts';
-import { attempt, buy, call, createSale, eventually, pay, users } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { attempt, buy, call, createSale, pay, users } from '../support/client.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 import { executablePath, inspect, openBrowser, visit } from './browser.ts';
 
 describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is not installed)', () => {
-  let stores: TestStores;
-  let service: TestService;
-  let browser: Browser;
-
-  beforeAll(async () => {
-    [stores, browser] = await Promise.all([openTestStores(), openBrowser()]);
-    service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl });
-  });
-  afterAll(async () => {
-    await browser?.close();
-    await service?.kill();
-    await stores?.[Symbol.asyncDispose]();
-  });
+  const stores = opened(openTestStores);
+  const service = opened(() => startService(stores.env));
+  const browser = opened(openBrowser);
 
   const consoleUrl = () => `${service.url}/console`;
   const saleNamed = async (name: string) =>
@@ -202,13 +192,12 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       redis.set('lose-replies');
       const unknown = page.locator('dt:has-text("Unknown per second") + dd');
       let n = 0;
-      await eventually(
-        async () => {
+      await expect
+        .poll(async () => {
           await attempt(first.url, id, `lost-${n++}`);
-          return unknown.textContent();
-        },
-        (text) => Number(text) > 0,
-      );
+          return Number(await unknown.textContent());
+        })
+        .toBeGreaterThan(0);
       const notice = page.locator('.notice', { hasText: 'Redis does not answer' });
       await notice.waitFor();
       expect((await notice.boundingBox())!.y).toBeLessThan(300);
@@ -231,13 +220,12 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.waitForSelector('canvas');
       const accepted = page.locator('.tiles .figure').first();
       let n = 0;
-      await eventually(
-        async () => {
+      await expect
+        .poll(async () => {
           await Promise.all(users(3, `u-${n++}`).map((user) => buy(service.url, id, user)));
-          return accepted.textContent();
-        },
-        (text) => Number(text) > 0,
-      );
+          return Number(await accepted.textContent());
+        })
+        .toBeGreaterThan(0);
       await inspect(page);
     });
   });

@@ -1,29 +1,17 @@
 /** The shop in a real browser: one order whatever happens, and every state readable by everyone. */
 import { randomUUID } from 'node:crypto';
-import type { Browser, Page } from 'playwright-core';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { attempt, call, cancel, createSale, eventually, patch, pay, post } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import type { Page } from 'playwright-core';
+import { describe, expect, it } from 'vitest';
+import { attempt, call, cancel, createSale, patch, pay, post } from '../support/client.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 import { executablePath, inspect, openBrowser, visit } from './browser.ts';
 
 describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is not installed)', () => {
-  let stores: TestStores;
-  let service: TestService;
-  let browser: Browser;
-
-  beforeAll(async () => {
-    stores = await openTestStores();
-    [service, browser] = await Promise.all([
-      startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl }),
-      openBrowser(),
-    ]);
-  });
-  afterAll(async () => {
-    await browser?.close();
-    await service?.kill();
-    await stores?.[Symbol.asyncDispose]();
-  });
+  const stores = opened(openTestStores);
+  const service = opened(() => startService(stores.env));
+  const browser = opened(openBrowser);
 
   const shop = (saleId: number) => `${service.url}/shop/${saleId}`;
   const newName = () => `c-${randomUUID().slice(0, 8)}`;
@@ -49,10 +37,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await press(page, name);
       await page.waitForSelector('text=Your order is reserved');
       await page.waitForSelector('.product >> text=of 3 left');
-      await eventually(
-        () => page.locator('.product .numeral').textContent(),
-        (left) => left === '2',
-      );
+      await expect.poll(() => page.locator('.product .numeral').textContent()).toBe('2');
       await inspect(page);
       await page.reload();
       await page.click('text=(demo)');

@@ -1,10 +1,10 @@
 /** The shop with AUTH=jwt in a real browser: tickets, turns, and the proof of work. */
-import type { Browser } from 'playwright-core';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { call, eventually } from '../support/client.ts';
-import { type Issuer, openIssuer } from '../support/issuer.ts';
-import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { describe, expect, it } from 'vitest';
+import { call } from '../support/client.ts';
+import { openIssuer } from '../support/issuer.ts';
+import { opened } from '../support/opened.ts';
+import { startService } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
 import { executablePath, inspect, openBrowser, visit } from './browser.ts';
 
 const ADMIN = '0123456789abcdef';
@@ -13,29 +13,19 @@ describe.skipIf(executablePath === undefined).each([
   ['with Redis', {}],
   ['on Postgres alone', { REDIS_URL: 'none' }],
 ])('in Chromium (skipped where it is not installed), %s', (_name, env) => {
-  let stores: TestStores;
-  let issuer: Issuer;
-  let service: TestService;
-  let browser: Browser;
-
-  beforeAll(async () => {
-    [stores, issuer, browser] = await Promise.all([openTestStores(), openIssuer(), openBrowser()]);
-    service = await startService({
-      DATABASE_URL: stores.databaseUrl,
-      REDIS_URL: stores.redisUrl,
+  const stores = opened(openTestStores);
+  const issuer = opened(openIssuer);
+  const service = opened(() =>
+    startService({
+      ...stores.env,
       ...issuer.env,
       TICKET_SECRETS: Buffer.alloc(32, 'k').toString('base64'),
       ADMIN_TOKEN: ADMIN,
       BOT_CHECK: 'proof-of-work',
       ...env,
-    });
-  });
-  afterAll(async () => {
-    await browser?.close();
-    await service?.kill();
-    await issuer?.[Symbol.asyncDispose]();
-    await stores?.[Symbol.asyncDispose]();
-  });
+    }),
+  );
+  const browser = opened(openBrowser);
 
   async function sell(more: object): Promise<string> {
     const { body } = await call(`${service.url}/sales`, {
@@ -140,10 +130,7 @@ describe.skipIf(executablePath === undefined).each([
       );
       await page.click('text=Sign out');
       await page.waitForSelector('text=Administrator’s token');
-      await eventually(
-        async () => page.locator('text=Launch').count(),
-        (n) => n === 0,
-      );
+      await expect.poll(() => page.locator('text=Launch').count()).toBe(0);
     });
   });
 });

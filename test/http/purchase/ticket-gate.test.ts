@@ -1,14 +1,15 @@
 /** Purchases with tickets on a running service: unusual and malformed requests, and the instants when a turn begins and ends. */
 import { connect } from 'node:net';
-import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { clientAddresses } from '../../../src/access/client-address.ts';
 import { createTickets, serviceKeys } from '../../../src/access/ticket.ts';
 import { tokenBuckets } from '../../../src/access/token-buckets.ts';
 import { limits } from '../../../src/config/limits.ts';
 import { createTicketGate } from '../../../src/http/purchase/ticket-gate.ts';
-import { call, createSale, eventually } from '../../support/client.ts';
-import { startService, type TestService } from '../../support/service.ts';
-import { openTestStores, type TestStores } from '../../support/stores.ts';
+import { call, createSale } from '../../support/client.ts';
+import { opened } from '../../support/opened.ts';
+import { startService } from '../../support/service.ts';
+import { openTestStores } from '../../support/stores.ts';
 
 const KEY = Buffer.alloc(32, 'k');
 const tickets = createTickets(serviceKeys([KEY], 'shop'));
@@ -16,26 +17,18 @@ const foreign = createTickets(serviceKeys([Buffer.alloc(32, 'f')], 'shop'));
 const ticketOf = (saleId: number, customer: string, by = tickets) =>
   by.issue({ saleId, customer, notBeforeMs: Date.now() - 1_000, expiresMs: Date.now() + 600_000 });
 
-let stores: TestStores;
-let service: TestService;
-
-beforeAll(async () => {
-  stores = await openTestStores();
-  service = await startService({
-    DATABASE_URL: stores.databaseUrl,
-    REDIS_URL: stores.redisUrl,
+const stores = opened(openTestStores);
+const service = opened(() =>
+  startService({
+    ...stores.env,
     AUTH: 'jwt',
     AUTH_JWKS_URL: 'http://127.0.0.1:9/',
     AUTH_ISSUER: 'issuer',
     AUTH_AUDIENCE: 'shop',
     TICKET_SECRETS: KEY.toString('base64'),
     ADDRESS_RATE: '0',
-  });
-});
-afterAll(async () => {
-  await service?.kill();
-  await stores?.[Symbol.asyncDispose]();
-});
+  }),
+);
 
 /** Sends bytes on a connection of their own. @returns what came until `isDone`, or until the connection was closed */
 async function exchange(bytes: string, isDone: (text: string) => boolean): Promise<string> {
@@ -45,10 +38,7 @@ async function exchange(bytes: string, isDone: (text: string) => boolean): Promi
     text += chunk;
   });
   socket.write(bytes);
-  await eventually(
-    async () => socket.closed || isDone(text),
-    (done) => done,
-  );
+  await expect.poll(() => socket.closed || isDone(text)).toBe(true);
   socket.destroy();
   return text;
 }

@@ -1,5 +1,5 @@
 /** What errors of the stores mean. Those of Postgres are real, as pg and Prisma pass them on. */
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { limits } from '../../../src/config/limits.ts';
 import { storeFailure } from '../../../src/store/failures/any-store.ts';
 import {
@@ -9,20 +9,12 @@ import {
   wroteNothing,
 } from '../../../src/store/failures/postgres.ts';
 import { classifyRedisError } from '../../../src/store/failures/redis.ts';
-import { openPostgres, type PostgresStore } from '../../../src/store/postgres/pool.ts';
-import { eventually } from '../../support/client.ts';
-import { openTestStores, type TestStores } from '../../support/stores.ts';
+import { openPostgres } from '../../../src/store/postgres/pool.ts';
+import { opened } from '../../support/opened.ts';
+import { openTestStores } from '../../support/stores.ts';
 
-let stores: TestStores;
-let postgres: PostgresStore;
-beforeAll(async () => {
-  stores = await openTestStores();
-  postgres = openPostgres(stores.databaseUrl, () => {});
-});
-afterAll(async () => {
-  await postgres?.close();
-  await stores?.[Symbol.asyncDispose]();
-});
+const stores = opened(openTestStores);
+const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
 
 const errorOf = (work: Promise<unknown>): Promise<unknown> =>
   work.then(
@@ -127,10 +119,8 @@ describe('a connection to Postgres', () => {
       other.prisma.$transaction((tx) => tx.$queryRaw`SELECT pg_sleep(60)::text`),
     ].map(errorOf);
     const asleep = `FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'SELECT pg_sleep%'`;
-    await eventually(
-      () => stores.sql.query(`SELECT pid ${asleep} AND wait_event = 'PgSleep'`),
-      ({ rowCount }) => rowCount === asked.length,
-    );
+    const sleeping = () => stores.sql.query(`SELECT pid ${asleep} AND wait_event = 'PgSleep'`);
+    await expect.poll(sleeping).toMatchObject({ rowCount: asked.length });
     await stores.sql.query(`SELECT pg_terminate_backend(pid) ${asleep}`);
     for (const error of await Promise.all(asked))
       expect(classifyPostgresError(error), String(error)).toMatchObject({ kind: 'unknown' });

@@ -4,24 +4,19 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { FailureError } from '../../../src/domain/failure.ts';
 import { freePort } from '../../../src/local/server-process.ts';
 import { storeOf } from '../../../src/store/failures/any-store.ts';
-import { openPostgres, type PostgresStore } from '../../../src/store/postgres/pool.ts';
-import { openTestStores, type TestStores } from '../../support/stores.ts';
+import { openPostgres } from '../../../src/store/postgres/pool.ts';
+import { opened } from '../../support/opened.ts';
+import { openTestStores } from '../../support/stores.ts';
 
-let stores: TestStores;
-let postgres: PostgresStore;
+const stores = opened(openTestStores);
+const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
 let redis: Redis;
 beforeAll(async () => {
-  stores = await openTestStores();
-  postgres = openPostgres(stores.databaseUrl, () => {});
   redis = new Redis(stores.redisUrl, { enableOfflineQueue: false, lazyConnect: true });
   redis.on('error', () => {});
   await redis.connect();
 });
-afterAll(async () => {
-  redis?.disconnect();
-  await postgres?.close();
-  await stores?.[Symbol.asyncDispose]();
-});
+afterAll(() => redis?.disconnect());
 
 const errorOf = (work: Promise<unknown>): Promise<unknown> =>
   work.then(

@@ -1,31 +1,20 @@
 /** A cut takes unreserved units only, even from a sale that Redis must load first. Both stores are real. */
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { type LinkMode, TcpProxy } from '../../../lab/proxy.ts';
 import { createRedisLock } from '../../../src/locks/redis.ts';
 import { storeFailure } from '../../../src/store/failures/any-store.ts';
 import { orderTable } from '../../../src/store/postgres/orders.ts';
-import { openPostgres, type PostgresStore } from '../../../src/store/postgres/pool.ts';
+import { openPostgres } from '../../../src/store/postgres/pool.ts';
 import { type SaleTable, saleTable } from '../../../src/store/postgres/sales.ts';
-import { openRedis, type RedisStore } from '../../../src/store/redis/connection.ts';
+import { openRedis } from '../../../src/store/redis/connection.ts';
 import { redisEpochs } from '../../../src/store/redis/epochs.ts';
 import { create } from '../../../src/strategies/redis/lua.ts';
-import { openTestStores, type TestStores } from '../../support/stores.ts';
+import { opened } from '../../support/opened.ts';
+import { openTestStores } from '../../support/stores.ts';
 
-let stores: TestStores;
-let redis: RedisStore;
-let postgres: PostgresStore;
-
-beforeAll(async () => {
-  stores = await openTestStores();
-  redis = await openRedis(stores.redisUrl, () => {});
-  postgres = openPostgres(stores.databaseUrl, () => {});
-});
-
-afterAll(async () => {
-  await redis?.close();
-  await postgres?.close();
-  await stores?.[Symbol.asyncDispose]();
-});
+const stores = opened(openTestStores);
+const redis = opened(() => openRedis(stores.redisUrl, () => {}));
+const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
 
 /** A sale of 10 units, of which 4 are reserved and not committed. */
 async function openSale(sales: SaleTable = saleTable(postgres), ofStrategy = postgres) {

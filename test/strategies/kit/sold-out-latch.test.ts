@@ -30,13 +30,10 @@ async function soldOut(stock: number): Promise<{ saleId: number; orders: Map<str
   const placed = await Promise.all(buyers.map((user, i) => buy(i % 2 ? a : b, id, user)));
   for (const { status } of placed) expect(status).toBeLessThan(300);
   for (const url of [a, b]) {
-    await eventually(
-      async () => {
-        expect((await attempt(url, id, `late-${Math.random()}`)).problem).toBe('sold-out');
-        return isLatched(url);
-      },
-      (latched) => latched,
-    );
+    await eventually(async () => {
+      expect((await attempt(url, id, `late-${Math.random()}`)).problem).toBe('sold-out');
+      return isLatched(url);
+    }, Boolean);
   }
   return { saleId: id, orders: new Map(buyers.map((user, i) => [user, String(placed[i]!.body.orderId)])) };
 }
@@ -78,10 +75,7 @@ describe('a process with a sold-out latch', () => {
     });
     for (const [i, orderId] of [...orders.values()].entries()) {
       expect((await cancel(i % 2 ? a : b, orderId)).status).toBe(200);
-      await eventually(
-        async () => sold.length,
-        (count) => count === i + 1,
-      );
+      await expect.poll(() => sold.length).toBe(i + 1);
     }
     await sleep(300);
     going = false;
@@ -90,10 +84,7 @@ describe('a process with a sold-out latch', () => {
     const { rows } = await scene.stores.sql.query('SELECT sold, stock FROM sales WHERE id = $1', [saleId]);
     expect(rows).toEqual([{ sold: 20, stock: 20 }]);
     // Both processes have latched the sale again, with the later buyers in the filter.
-    await eventually(
-      async () => (await attempt(a, saleId, 'x')).problem,
-      (problem) => problem === 'sold-out',
-    );
+    await expect.poll(() => attempt(a, saleId, 'x')).toMatchObject({ problem: 'sold-out' });
     await sleep(500);
     for (const user of sold) {
       for (const url of [a, b]) expect((await attempt(url, saleId, user)).status).toBe(200);
@@ -107,10 +98,7 @@ describe('a process with a sold-out latch', () => {
       [a, 'r1'],
       [b, 'r2'],
     ] as const)
-      await eventually(
-        async () => (await attempt(url, saleId, user)).status,
-        (status) => status === 201,
-      );
+      await expect.poll(() => attempt(url, saleId, user)).toMatchObject({ status: 201 });
     expect((await attempt(a, saleId, 'r3')).problem).toBe('sold-out');
   });
 
@@ -119,10 +107,7 @@ describe('a process with a sold-out latch', () => {
     const pubsub = (await scene.stores.redis.client('LIST', 'TYPE', 'PUBSUB')) as string;
     for (const [, id] of pubsub.matchAll(/^id=(\d+)/gm)) await scene.stores.redis.client('KILL', 'ID', id!);
     expect((await post(`${b}/sales/${saleId}/restock`, { units: 1 })).status).toBe(200);
-    await eventually(
-      async () => (await attempt(a, saleId, 'heard')).status,
-      (status) => status === 201,
-    );
+    await expect.poll(() => attempt(a, saleId, 'heard')).toMatchObject({ status: 201 });
   });
 
   it('drops its latch when Redis loses its memory', async () => {
@@ -140,10 +125,8 @@ describe('a process with a sold-out latch', () => {
     const endsAt = new Date(Date.now() + 3_000).toISOString();
     const { id } = await createSale(a, 1, { endsAt });
     expect((await buy(a, id, 'first')).status).toBeLessThan(300);
-    await eventually(
-      async () => (await attempt(a, id, `late-${Math.random()}`)).problem,
-      (problem) => problem === 'sale-not-open',
-    );
+    const late = () => attempt(a, id, `late-${Math.random()}`);
+    await expect.poll(late).toMatchObject({ problem: 'sale-not-open' });
     const after = await Promise.all(users(50).map((user) => attempt(a, id, user)));
     expect(after.every(({ problem }) => problem === 'sale-not-open')).toBe(true);
   });
