@@ -12,7 +12,7 @@ import { type Answer, call, eventually } from '../support/client.ts';
 import { AUDIENCE, ISSUER, openIssuer, publicPem } from '../support/issuer.ts';
 import { opened } from '../support/opened.ts';
 import { startService, type TestService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 const KEY = Buffer.alloc(32, 'k');
 const OLDER = Buffer.alloc(32, 'o');
@@ -26,7 +26,7 @@ let guarded: TestService;
 
 beforeAll(async () => {
   const env = {
-    ...stores.env,
+    ...envOf(stores),
     ...issuer.env,
     TICKET_SECRETS: [KEY, OLDER].map((key) => key.toString('base64')).join(),
     ADMIN_TOKEN: ADMIN,

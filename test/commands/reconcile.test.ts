@@ -9,7 +9,7 @@ import { buy, call, createSale, eventually, users } from '../support/client.ts';
 import { pendingWork } from '../support/judge.ts';
 import { opened } from '../support/opened.ts';
 import { entryOf, installService, startService, type TestService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 const AGREES = 'Redis agrees with Postgres.\n';
 
@@ -66,8 +66,8 @@ describe('beside a service with local stores', () => {
 
 describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) => {
   const stores = opened(openTestStores);
-  const start = () => startService({ ...stores.env, STRATEGY });
-  const run = (...args: string[]) => reconcile({ ...stores.env, STRATEGY }, args);
+  const start = () => startService({ ...envOf(stores), STRATEGY });
+  const run = (...args: string[]) => reconcile({ ...envOf(stores), STRATEGY }, args);
   const key = (saleId: number, name: string) => `stampede:{sale:${saleId}}:${name}`;
   const sql = (text: string, values: unknown[]) => stores.sql.query(text, values);
   /** Adds units in Redis that Postgres does not have. */

@@ -8,7 +8,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { call } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { entryOf, installService, type Run } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
 const installed = opened(installService);
@@ -43,7 +43,7 @@ const writeEnv = (variables: Readonly<Record<string, string>>) =>
 
 describe('a file .env', () => {
   it('is read by the service; the environment wins', async () => {
-    await writeEnv({ ...stores.env, STRATEGY: 'optimistic', LOCK: 'redis-owner', SHOP_NAME: 'x' });
+    await writeEnv({ ...envOf(stores), STRATEGY: 'optimistic', LOCK: 'redis-owner', SHOP_NAME: 'x' });
     const run = start({ LOCK: 'redis-fair' });
     const url = await run.url;
     expect(run.log.join()).toContain('"names":["SHOP_NAME"],"msg":"Nothing reads these variables of .env"');
@@ -52,7 +52,7 @@ describe('a file .env', () => {
   });
 
   it('is read by the reconciliation', async () => {
-    await writeEnv(stores.env);
+    await writeEnv(envOf(stores));
     const options = { cwd: installed.folder, env: { PATH: process.env.PATH } };
     const { stdout } = await promisify(execFile)(
       process.execPath,
@@ -64,7 +64,7 @@ describe('a file .env', () => {
 
   it('that is invalid is rejected like the environment', async () => {
     await writeEnv({ STRATEGY: 'luaa', SEGMENTS: '-1', HOSTS: '::1' });
-    const said = await failure(stores.env);
+    const said = await failure(envOf(stores));
     expect(said).toContain('The configuration has 3 mistakes');
     expect(said).toContain('HOSTS in .env is unknown; did you mean HOST?');
     expect(said).toContain('STRATEGY="luaa"');
@@ -72,7 +72,7 @@ describe('a file .env', () => {
 
   it('that is a folder is rejected', async () => {
     await promisify(execFile)('mkdir', [path.join(installed.folder, '.env')]);
-    expect(await failure(stores.env)).toContain('.env cannot be read');
+    expect(await failure(envOf(stores))).toContain('.env cannot be read');
   });
 });
 
@@ -100,7 +100,7 @@ it.each([
   ['unsafe', '2', 1],
   ['lua', '1', 0],
 ])('STRATEGY=%s with WORKERS=%s warns of overselling %i times', async (STRATEGY, WORKERS, warnings) => {
-  const run = start({ ...stores.env, STRATEGY, WORKERS });
+  const run = start({ ...envOf(stores), STRATEGY, WORKERS });
   expect(await run.url).not.toBeNull();
   const lines = run.log.filter((line) => line.includes('oversells by design'));
   expect(lines.map((line) => (JSON.parse(line) as { level: number }).level)).toEqual(

@@ -69,7 +69,7 @@ for (const name of ['lua', 'segmented-lock', 'global-lock', 'unsafe']) {
         await stores[Symbol.asyncDispose]();
         throw error;
       });
-      return { ...stores, redisUrl, env: { ...stores.env, REDIS_URL: redisUrl } };
+      return { ...stores, redisUrl };
     };
     strategyContract(name, { parts: core, open });
     it('is denied nothing', async () => {

@@ -6,7 +6,7 @@ import { TcpProxy } from '../../lab/proxy.ts';
 import { call, createSale, eventually, post } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 const ADMIN_TOKEN = 'a-token-of-the-test';
 const authorization = `Bearer ${ADMIN_TOKEN}`;
@@ -14,7 +14,7 @@ const authorization = `Bearer ${ADMIN_TOKEN}`;
 const stores = opened(openTestStores);
 
 describe.each(['1', '2'])('with WORKERS=%s', (WORKERS) => {
-  const service = opened(() => startService({ ...stores.env, ADMIN_PORT: '0', WORKERS }));
+  const service = opened(() => startService({ ...envOf(stores), ADMIN_PORT: '0', WORKERS }));
   let admin: string;
   beforeAll(() => {
     const port = /"adminPort":(\d+)/.exec(service.log.join('\n'))![1];
@@ -101,14 +101,14 @@ it('an administrator’s token reaches every order, and the cause of an outage, 
 });
 
 it('names ADMIN_PORT when its port is taken', async () => {
-  await using other = await startService(stores.env);
+  await using other = await startService(envOf(stores));
   const taken = new URL(other.url).port;
   const message = `another port: ADMIN_PORT=${Number(taken) + 1}`;
-  await expect(startService({ ...stores.env, ADMIN_PORT: taken })).rejects.toThrow(message);
+  await expect(startService({ ...envOf(stores), ADMIN_PORT: taken })).rejects.toThrow(message);
 });
 
 it('bounds the connections to the admin port, and stops listening on both ports at once', async () => {
-  await using service = await startService({ ...stores.env, ADMIN_PORT: '0' });
+  await using service = await startService({ ...envOf(stores), ADMIN_PORT: '0' });
   const adminPort = Number(/"adminPort":(\d+)/.exec(service.log.join('\n'))![1]);
   let open = 0;
   const sockets = Array.from({ length: 150 }, () => {

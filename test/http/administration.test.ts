@@ -3,10 +3,10 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { attempt, call, cancel, createSale, patch, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { contentsOf, openTestStores } from '../support/stores.ts';
+import { contentsOf, envOf, openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
-const service = opened(() => startService(stores.env));
+const service = opened(() => startService(envOf(stores)));
 let url: string;
 beforeAll(() => {
   url = service.url;

@@ -5,10 +5,10 @@ import { type Answer, attempt, call, createSale, eventually, post } from '../sup
 import { ROUTES } from '../support/every-route.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { contentsOf, openTestStores } from '../support/stores.ts';
+import { contentsOf, envOf, openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
-const service = opened(() => startService(stores.env));
+const service = opened(() => startService(envOf(stores)));
 let url: string;
 beforeAll(() => {
   url = service.url;
@@ -296,7 +296,7 @@ describe('the service', () => {
 
   it('requires the token, if one is set, and does not log it', async () => {
     const token = 'a-long-enough-token';
-    await using guarded = await startService({ ...stores.env, ADMIN_TOKEN: token });
+    await using guarded = await startService({ ...envOf(stores), ADMIN_TOKEN: token });
     const sale = { name: 's', stock: 1, priceCents: 1 };
     expect(await post(`${guarded.url}/sales`, sale)).toMatchObject({ status: 401, problem: 'unauthorized' });
     const asked = {
@@ -320,7 +320,7 @@ describe('the service', () => {
 
   it('rejects a port in use', async () => {
     const port = new URL(url).port;
-    const second = startService({ ...stores.env, PORT: port });
+    const second = startService({ ...envOf(stores), PORT: port });
     await expect(second).rejects.toThrow(`Port ${port} is in use`);
   });
 
@@ -335,7 +335,7 @@ describe('the service', () => {
   });
 
   it('answers 202 with CONFIRM=accepted, and the order follows', async () => {
-    await using fast = await startService({ ...stores.env, CONFIRM: 'accepted' });
+    await using fast = await startService({ ...envOf(stores), CONFIRM: 'accepted' });
     const { id } = await createSale(fast.url, 20);
     const answers = await Promise.all(Array.from({ length: 30 }, (_, i) => attempt(fast.url, id, `u${i}`)));
     expect(answers.filter((answer) => answer.status === 202)).toHaveLength(20);

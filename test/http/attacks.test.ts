@@ -5,15 +5,15 @@ import { describe, expect, it } from 'vitest';
 import { attempt, call, createSale, pay } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 const secretOf = (letter: string) => `whsec_${Buffer.alloc(32, letter).toString('base64')}`;
 const [OLD, NEW, OTHER, FOREIGN] = ['o', 'n', 'p', 'f'].map(secretOf) as [string, string, string, string];
 
 const stores = opened(openTestStores);
-const open = opened(() => startService(stores.env));
+const open = opened(() => startService(envOf(stores)));
 const signed = opened(() =>
-  startService({ ...stores.env, PAYMENT_WEBHOOK_SECRETS: `${NEW},${OLD},other:${OTHER}` }),
+  startService({ ...envOf(stores), PAYMENT_WEBHOOK_SECRETS: `${NEW},${OLD},other:${OTHER}` }),
 );
 
 /** Not `fetch`, which sets Host itself. @returns the status */

@@ -6,10 +6,10 @@ import { limits } from '../../src/config/limits.ts';
 import { call, createSale } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
-const service = opened(() => startService(stores.env));
+const service = opened(() => startService(envOf(stores)));
 
 const openFiles = () => readdirSync(`/proc/${service.process.pid}/fd`).length;
 const port = () => Number(new URL(service.url).port);

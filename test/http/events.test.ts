@@ -10,7 +10,7 @@ import { Broadcast } from '../../src/http/broadcast.ts';
 import { attempt, call, createSale, eventually, post } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 /** A stream and the events that came so far. */
 async function listenTo(url: string, client = '192.0.2.1') {
@@ -165,7 +165,7 @@ it.each([
 describe('the events of a sale', () => {
   const stores = opened(openTestStores);
   const service = opened(() =>
-    startService({ ...stores.env, ADDRESS_CONNECTIONS: '3', TRUSTED_PROXIES: '127.0.0.1' }),
+    startService({ ...envOf(stores), ADDRESS_CONNECTIONS: '3', TRUSTED_PROXIES: '127.0.0.1' }),
   );
   const urlOf = (saleId: number) => `${service.url}/sales/${saleId}/events`;
 

@@ -9,14 +9,14 @@ import { beforeAll, expect, it } from 'vitest';
 import { type Answer, attempt, buy, createSale } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 const FLOOD = { connections: 64, duration: 6, maxOverallRequests: 200_000, workers: 1 };
 const PER_SECOND = 20;
 const POLITE = PER_SECOND * (FLOOD.duration - 2);
 
 const stores = opened(openTestStores);
-const service = opened(() => startService(stores.env));
+const service = opened(() => startService(envOf(stores)));
 let saleId: number;
 let orderId: unknown;
 let runs = 0;

@@ -16,7 +16,7 @@ import { type Problem, problems } from '../../src/http/problems.ts';
 import { call, createSale } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
 const page = readFileSync(path.join(root, 'docs/how-to/integrate.md'), 'utf8');
@@ -24,7 +24,7 @@ const codeOf = (file: string) =>
   new RegExp(`\`${file}\`:\n\n\`\`\`\\w+\n([\\s\\S]*?)^\`\`\`$`, 'm').exec(page)![1]!;
 
 const stores = opened(openTestStores);
-const service = opened(() => startService(stores.env));
+const service = opened(() => startService(envOf(stores)));
 let folder: string;
 const fronts: Server[] = [];
 

@@ -24,7 +24,7 @@ import { AUDIENCE, openIssuer } from '../support/issuer.ts';
 import { document, operationOf, operations, undescribed } from '../support/openapi.ts';
 import { opened } from '../support/opened.ts';
 import { startService, type TestService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 const KEY = Buffer.alloc(32, 'k');
 const ADMIN = '0123456789abcdef';
@@ -39,7 +39,7 @@ let open: TestService;
 let guarded: TestService;
 
 beforeAll(async () => {
-  const env = { ...stores.env, EVENTS: 'sale.units-returned', EVENT_WEBHOOK_URL: 'http://127.0.0.1:9/' };
+  const env = { ...envOf(stores), EVENTS: 'sale.units-returned', EVENT_WEBHOOK_URL: 'http://127.0.0.1:9/' };
   [open, guarded] = await Promise.all([
     startService({ ...env, CONFIRM: 'accepted' }),
     startService({

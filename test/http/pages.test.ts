@@ -7,7 +7,7 @@ import { activityBetween, readMetrics } from '../../src/metrics/activity.ts';
 import { attempt, call, createSale } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService, type TestService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 const MAX_BYTES = 100_000;
 
@@ -16,7 +16,7 @@ let service: TestService;
 let split: TestService;
 
 beforeAll(async () => {
-  const { env } = stores;
+  const env = envOf(stores);
   [service, split] = await Promise.all([startService(env), startService({ ...env, ADMIN_PORT: '0' })]);
 });
 afterAll(async () => {

@@ -5,13 +5,13 @@ import { expect, it } from 'vitest';
 import { call, createSale, eventually } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 /** More than are served and queued. */
 const FLOOD = 300;
 
 const stores = opened(openTestStores);
-const service = opened(() => startService(stores.env));
+const service = opened(() => startService(envOf(stores)));
 
 it('is refused by every method, and leaves pages, their scripts, the console and tasks', async () => {
   const { id } = await createSale(service.url, 1);

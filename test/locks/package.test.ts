@@ -12,7 +12,7 @@ import { publint } from 'publint';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { opened } from '../support/opened.ts';
-import { openStoresWithRedis } from '../support/stores.ts';
+import { envOf, openStoresWithRedis } from '../support/stores.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
 const page = readFileSync(path.join(root, 'docs/how-to/use-the-locks.md'), 'utf8');
@@ -25,7 +25,7 @@ let folder: string;
 let tarball: string;
 
 const run = async (command: string, args: readonly string[], cwd = folder) => {
-  const env = { ...process.env, ...stores.env, DATABASE_URL: stores.ownerUrl, NODE_ENV: '' };
+  const env = { ...process.env, ...envOf(stores), DATABASE_URL: stores.ownerUrl, NODE_ENV: '' };
   const done = promisify(execFile)(command, args, { cwd, env, timeout: 150_000 });
   const { stdout } = await done.catch(({ stdout, stderr }) => {
     throw new Error(`${command} ${args.join(' ')}: ${stdout}${stderr}`);

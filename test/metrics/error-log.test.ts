@@ -3,7 +3,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { errorLog } from '../../src/metrics/error-log.ts';
 import { call } from '../support/client.ts';
 import { startService } from '../support/service.ts';
-import { openStoresWithRedis } from '../support/stores.ts';
+import { envOf, openStoresWithRedis } from '../support/stores.ts';
 
 const refused = (port: number) =>
   Object.assign(new Error(`connect ECONNREFUSED 127.0.0.1:${port}`), { code: 'ECONNREFUSED' });
@@ -59,7 +59,7 @@ describe('an error that repeats', () => {
 
 it('a service without Redis logs each error once and counts them all', async () => {
   await using stores = await openStoresWithRedis();
-  await using service = await startService(stores.env);
+  await using service = await startService(envOf(stores));
   await stores.redisServer.kill();
   const counted = async () => {
     const { text } = (await call(`${service.url}/metrics`)).body;

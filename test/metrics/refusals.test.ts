@@ -6,7 +6,7 @@ import { expect, it } from 'vitest';
 import { attempt, call, eventually } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 const TOKEN = '0123456789abcdef';
 const SECRET = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
@@ -14,7 +14,7 @@ const SECRET = 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
 const stores = opened(openTestStores);
 const service = opened(() =>
   startService({
-    ...stores.env,
+    ...envOf(stores),
     ADMIN_TOKEN: TOKEN,
     PAYMENT_WEBHOOK_SECRETS: SECRET,
     ADDRESS_CONNECTIONS: '30',

@@ -2,12 +2,12 @@
 import { expect, it } from 'vitest';
 import { attempt, createSale } from '../support/client.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 it('does not answer with a closed order', async () => {
   await using stores = await openTestStores();
-  const { sql, env } = stores;
-  await using service = await startService({ ...env, STRATEGY: 'lua', CONFIRM: 'accepted' });
+  const { sql } = stores;
+  await using service = await startService({ ...envOf(stores), STRATEGY: 'lua', CONFIRM: 'accepted' });
   const { id } = await createSale(service.url, 10);
   const { orderId } = (await attempt(service.url, id, 'ann')).body;
   const placed = () => sql.query('SELECT FROM orders WHERE id = $1', [orderId]);

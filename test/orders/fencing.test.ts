@@ -17,7 +17,7 @@ import { homeSegment } from '../../src/domain/segments.ts';
 import { scriptText } from '../../src/locks/adapters/scripts.ts';
 import { type Answer, attempt, buy, createSale, users } from '../support/client.ts';
 import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { envOf, openTestStores, type TestStores } from '../support/stores.ts';
 
 const TTL_MS = 600;
 /** Units are dealt from segment 0 on: with one unit, segment 1 has none. */
@@ -38,7 +38,7 @@ async function startBoth(STRATEGY: string): Promise<void> {
   proxy = await TcpProxy.open({ port: stores.redisPort });
   proxyOfB = await TcpProxy.open({ port: stores.redisPort });
   const fixed = { LOCK: 'redis', SEGMENTS: String(SEGMENTS), LOCK_WAIT_MS: '10000' };
-  const env = { ...stores.env, ...fixed, STRATEGY };
+  const env = { ...envOf(stores), ...fixed, STRATEGY };
   [a, b] = await Promise.all([
     startService({ ...env, LOCK_TTL_MS: String(TTL_MS), REDIS_URL: proxy.through(stores.redisUrl) }),
     startService({ ...env, REDIS_URL: proxyOfB.through(stores.redisUrl) }),

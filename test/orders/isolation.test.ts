@@ -8,12 +8,12 @@ import { call, createSale } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { writeTasks } from '../support/outbox.ts';
 import { startService, type TestService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
 let service: TestService;
 beforeAll(async () => {
-  service = await startService(stores.env);
+  service = await startService(envOf(stores));
 });
 afterAll(() => service?.stop());
 

@@ -4,14 +4,14 @@ import { buy, call, createSale, eventually, pay, post } from '../support/client.
 import { judge } from '../support/judge.ts';
 import { opened } from '../support/opened.ts';
 import { startService, type TestService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 const ORDERS = 10_000;
 const KILLS = 5;
 
 const stores = opened(openTestStores);
 let service: TestService;
-const start = () => startService({ ...stores.env, STRATEGY: 'lua' });
+const start = () => startService({ ...envOf(stores), STRATEGY: 'lua' });
 beforeAll(async () => {
   service = await start();
 });

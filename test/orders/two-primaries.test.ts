@@ -7,7 +7,7 @@ import { attempt, buy, cancel, createSale, eventually } from '../support/client.
 import { opened } from '../support/opened.ts';
 import { OwnRedis } from '../support/servers.ts';
 import { startService, type TestService } from '../support/service.ts';
-import { openStoresWithRedis } from '../support/stores.ts';
+import { envOf, openStoresWithRedis } from '../support/stores.ts';
 
 const stores = opened(openStoresWithRedis);
 const other = opened(() => OwnRedis.open());
@@ -16,7 +16,7 @@ describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
   let a: TestService;
   let b: TestService;
   beforeAll(async () => {
-    const env = { ...stores.env, STRATEGY, SEGMENTS: '4' };
+    const env = { ...envOf(stores), STRATEGY, SEGMENTS: '4' };
     [a, b] = await Promise.all([startService(env), startService({ ...env, REDIS_URL: other.url })]);
   });
   afterAll(async () => {

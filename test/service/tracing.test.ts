@@ -10,7 +10,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { attempt, call, createSale, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 interface Span {
   readonly traceId: string;
@@ -44,7 +44,7 @@ beforeAll(async () => {
   );
   receiver.listen(0, '127.0.0.1');
   await once(receiver, 'listening');
-  env = { ...stores.env, NODE_OPTIONS: `--require=${report}` };
+  env = { ...envOf(stores), NODE_OPTIONS: `--require=${report}` };
 });
 afterAll(async () => {
   receiver.closeAllConnections();

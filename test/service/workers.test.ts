@@ -7,10 +7,10 @@ import { openIssuer } from '../support/issuer.ts';
 import { childrenOf } from '../support/nemesis.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
-const service = opened(() => startService({ ...stores.env, WORKERS: '2' }));
+const service = opened(() => startService({ ...envOf(stores), WORKERS: '2' }));
 let url: string;
 beforeAll(() => {
   url = service.url;
@@ -37,7 +37,7 @@ it('sells exactly the stock from both', async () => {
 it('workers accept the tickets of each other, also without TICKET_SECRETS', async () => {
   await using issuer = await openIssuer();
   await using many = await startService({
-    ...stores.env,
+    ...envOf(stores),
     WORKERS: '2',
     CUSTOMER_RATE: '0',
     ...issuer.env,
@@ -102,6 +102,6 @@ it('stops all gracefully, also when the terminal signals each of them', async ()
 });
 
 it('reports why it cannot start, and leaves no process', async () => {
-  const failing = startService({ ...stores.env, WORKERS: '2', LOCK: 'redlock' });
+  const failing = startService({ ...envOf(stores), WORKERS: '2', LOCK: 'redlock' });
   await expect(failing).rejects.toThrow('LOCK=redlock needs REDLOCK_URLS');
 });

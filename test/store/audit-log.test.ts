@@ -10,11 +10,11 @@ import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { attempt, call, cancel, createSale, eventually, pay } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
 const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
-const service = opened(() => startService(stores.env));
+const service = opened(() => startService(envOf(stores)));
 
 const rows = async () =>
   (

@@ -7,7 +7,7 @@ import { testHealth } from '../support/background.ts';
 import { attempt, call, createSale, eventually, pay } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 const DAYS = 30;
 
@@ -193,7 +193,7 @@ it('reads old rows only, however many there are', async () => {
 
 it('a late or repeated payment changes nothing after what is old was deleted', async () => {
   const { sql } = stores;
-  await using service = await startService({ ...stores.env, RETENTION_DAYS: String(DAYS) });
+  await using service = await startService({ ...envOf(stores), RETENTION_DAYS: String(DAYS) });
   const sale = await createSale(service.url, 2);
   const orderOf = async (user: string) => String((await attempt(service.url, sale.id, user)).body.orderId);
   const [paid, expired] = [await orderOf('ann'), await orderOf('ben')];

@@ -9,7 +9,7 @@ import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { attempt, call, pay } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 /** Released migrations with their SHA-256. They never change: a new one is added to the folder, and here. */
 const RELEASED = {
@@ -94,7 +94,7 @@ it('a database of f10e1bd is migrated, and keeps every row', async () => {
 
 it('a service of today goes on with it: repeats, late payments, the outbox, tasks and the audit log', async () => {
   await stores.sql.query(`UPDATE orders SET expires_at = now() + interval '1 hour' WHERE status = 'pending'`);
-  await using service = await startService({ ...stores.env, RETENTION_DAYS: '0' });
+  await using service = await startService({ ...envOf(stores), RETENTION_DAYS: '0' });
   for (const { id, sale_id, user_id, status } of rowsOf('orders'))
     if (status === 'paid' || status === 'pending')
       expect(await attempt(service.url, sale_id as number, user_id as string)).toMatchObject({

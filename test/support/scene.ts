@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect } from 'vitest';
 import { redisNow } from '../../lab/audit/reader.ts';
 import { TcpProxy } from '../../lab/proxy.ts';
 import { startService, type TestService } from './service.ts';
-import { openTestStores, type TestStores } from './stores.ts';
+import { envOf, openTestStores, type TestStores } from './stores.ts';
 
 export interface Scene<S extends TestStores> {
   readonly stores: S;
@@ -39,7 +39,7 @@ export function openScene(open: () => Promise<TestStores> = openTestStores): Sce
       return stores;
     },
     kept,
-    start: async (env = {}) => kept(await startService({ ...stores.env, ...env })),
+    start: async (env = {}) => kept(await startService({ ...envOf(stores), ...env })),
     proxyTo: async (url) => kept(await TcpProxy.to(url)),
     async sold(saleId) {
       const { rows } = await stores.sql.query('SELECT sold FROM sales WHERE id = $1', [saleId]);

@@ -38,6 +38,11 @@ interface Place {
   close(): Promise<void>;
 }
 
+/** What a service needs to use them. */
+export function envOf(stores: Pick<TestStores, 'databaseUrl' | 'redisUrl'>) {
+  return { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl };
+}
+
 export async function openTestStores(): Promise<TestStores> {
   return connect(...(await Promise.all([cloneDatabase(), takeRedisDatabase()])));
 }

@@ -17,7 +17,7 @@ import { type Answer, attempt, cancel, createSale, eventually, pay, users } from
 import { judgeHistory, pendingWork } from './judge.ts';
 import { Service } from './killable-service.ts';
 import { Ledger } from './ledger.ts';
-import { openTestStores, type TestStores } from './stores.ts';
+import { envOf, openTestStores, type TestStores } from './stores.ts';
 
 type Environment = Readonly<Record<string, string>>;
 
@@ -67,7 +67,12 @@ export class World implements AsyncDisposable {
 
   /** Adds a service that is not started yet. */
   async add(env: Environment = {}): Promise<Service> {
-    const service = await Service.open({ STRATEGY: this.strategy, ...this.stores.env, ...this.#env, ...env });
+    const service = await Service.open({
+      STRATEGY: this.strategy,
+      ...envOf(this.stores),
+      ...this.#env,
+      ...env,
+    });
     this.services.push(service);
     return service;
   }

@@ -8,7 +8,7 @@ import { eventTypes } from '../../src/domain/task.ts';
 import { attempt, buy, cancel, createSale, pay, post, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 interface Event {
   readonly id: string;
@@ -35,7 +35,7 @@ const receiver = createServer(async (req, res) => {
 const stores = opened(openTestStores);
 const start = (more: Record<string, string> = {}) =>
   startService({
-    ...stores.env,
+    ...envOf(stores),
     EVENTS: 'all',
     EVENT_WEBHOOK_URL: `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/events`,
     EVENT_WEBHOOK_SECRET: secret,

@@ -8,7 +8,7 @@ import { opened } from '../support/opened.ts';
 import { age, statesOf, writeTasks } from '../support/outbox.ts';
 import { OwnRedis } from '../support/servers.ts';
 import { startService, type TestService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
 /** The receiver: its requests by idempotency key, and the status that it answers; null: no answer. */
@@ -25,7 +25,7 @@ beforeAll(async () => {
   outside.listen(0, '127.0.0.1');
   await once(outside, 'listening');
   const { port } = outside.address() as AddressInfo;
-  env = { ...stores.env, TASK_WEBHOOK_URL: `http://ann:secret-of-ann@127.0.0.1:${port}/tasks` };
+  env = { ...envOf(stores), TASK_WEBHOOK_URL: `http://ann:secret-of-ann@127.0.0.1:${port}/tasks` };
 });
 
 afterAll(() => {

@@ -5,12 +5,12 @@ import { describe, expect, it } from 'vitest';
 import { attempt, call, createSale } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 import { executablePath, inspect, openBrowser, visit } from './browser.ts';
 
 describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is not installed)', () => {
   const stores = opened(openTestStores);
-  const service = opened(() => startService(stores.env));
+  const service = opened(() => startService(envOf(stores)));
   const browser = opened(openBrowser);
 
   const shop = (saleId: number) => `${service.url}/shop/${saleId}`;
@@ -123,7 +123,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
   });
 
   it('shows amounts in the currency, with its smallest unit, names in their own direction, and when a sale ends', async () => {
-    await using yen = await startService({ ...stores.env, CURRENCY: 'JPY' });
+    await using yen = await startService({ ...envOf(stores), CURRENCY: 'JPY' });
     const name = 'سماعات';
     const { id } = await createSale(yen.url, 3, { name, priceCents: 4_900, endsAt: inAnHour() });
     const right = 'getComputedStyle(document.querySelector("h1, .sale-row a b")).direction';

@@ -6,12 +6,12 @@ import { freePort } from '../../src/local/server-process.ts';
 import { attempt, buy, call, createSale, pay, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 import { executablePath, inspect, openBrowser, visit } from './browser.ts';
 
 describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is not installed)', () => {
   const stores = opened(openTestStores);
-  const service = opened(() => startService(stores.env));
+  const service = opened(() => startService(envOf(stores)));
   const browser = opened(openBrowser);
 
   const consoleUrl = () => `${service.url}/console`;

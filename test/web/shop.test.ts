@@ -5,12 +5,12 @@ import { describe, expect, it } from 'vitest';
 import { attempt, call, cancel, createSale, patch, pay, post } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 import { executablePath, inspect, openBrowser, visit } from './browser.ts';
 
 describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is not installed)', () => {
   const stores = opened(openTestStores);
-  const service = opened(() => startService(stores.env));
+  const service = opened(() => startService(envOf(stores)));
   const browser = opened(openBrowser);
 
   const shop = (saleId: number) => `${service.url}/shop/${saleId}`;

@@ -4,7 +4,7 @@ import { call } from '../support/client.ts';
 import { openIssuer } from '../support/issuer.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores } from '../support/stores.ts';
 import { executablePath, inspect, openBrowser, visit } from './browser.ts';
 
 const ADMIN = '0123456789abcdef';
@@ -17,7 +17,7 @@ describe.skipIf(executablePath === undefined).each([
   const issuer = opened(openIssuer);
   const service = opened(() =>
     startService({
-      ...stores.env,
+      ...envOf(stores),
       ...issuer.env,
       TICKET_SECRETS: Buffer.alloc(32, 'k').toString('base64'),
       ADMIN_TOKEN: ADMIN,

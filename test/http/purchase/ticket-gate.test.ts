@@ -9,7 +9,7 @@ import { createTicketGate } from '../../../src/http/purchase/ticket-gate.ts';
 import { call, createSale } from '../../support/client.ts';
 import { opened } from '../../support/opened.ts';
 import { startService } from '../../support/service.ts';
-import { openTestStores } from '../../support/stores.ts';
+import { envOf, openTestStores } from '../../support/stores.ts';
 
 const KEY = Buffer.alloc(32, 'k');
 const tickets = createTickets(serviceKeys([KEY], 'shop'));
@@ -20,7 +20,7 @@ const ticketOf = (saleId: number, customer: string, by = tickets) =>
 const stores = opened(openTestStores);
 const service = opened(() =>
   startService({
-    ...stores.env,
+    ...envOf(stores),
     AUTH: 'jwt',
     AUTH_JWKS_URL: 'http://127.0.0.1:9/',
     AUTH_ISSUER: 'issuer',
