@@ -7,7 +7,7 @@ import { Redis } from 'ioredis';
 import { afterEach, describe, expect, it } from 'vitest';
 import { LockClients } from '../../lab/clients/lock-clients.ts';
 import { type LockDescription, MAX_MS, MAX_NAME_BYTES, using } from '../../src/locks/lock.ts';
-import { eventually } from '../support/client.ts';
+import { reached } from '../support/caller-clients.ts';
 import type { LockFixture, LockProcess } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
 import { contractParts } from '../support/tier.ts';
@@ -36,11 +36,7 @@ export function lockContract(
   const harness: Harness = {
     fixture,
     async process() {
-      // A busy machine connects too late.
-      const process = (await eventually<LockProcess | string>(
-        () => fixture.process().catch(String),
-        (one) => typeof one !== 'string',
-      )) as LockProcess;
+      const process = await reached(() => fixture.process());
       processes.push(process);
       return process;
     },

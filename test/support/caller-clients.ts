@@ -7,22 +7,29 @@ import { openNodeRedis } from '../../src/locks/adapters/node-redis.ts';
 import { whenConnected } from '../../src/locks/adapters/opening.ts';
 import type { RedisClient } from '../../src/locks/clients.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
+import { eventually } from './client.ts';
 
 /** @param url as REDIS_URL names a server, Sentinels or a cluster */
 export type Connect = (url: string) => Promise<{ readonly redis: RedisClient; close(): Promise<unknown> }>;
 
+/** Connects again until the servers answer: a busy machine may be late. @throws with the last error */
+export async function reached<T extends object>(connect: () => Promise<T>): Promise<T> {
+  const connected = (one: T | string) => typeof one !== 'string';
+  return (await eventually<T | string>(() => connect().catch(String), connected)) as T;
+}
+
 export const asTheService: Connect = async (url) => {
-  const store = await openRedis(url, () => {});
+  const store = await reached(() => openRedis(url, () => {}));
   return { redis: store.locks, close: () => store.close() };
 };
 
 export const byIoredis: Connect = async (url) => {
-  const redis = await whenConnected(openIoredis(ioredis(url), () => {}));
+  const redis = await reached(() => whenConnected(openIoredis(ioredis(url), () => {})));
   return { redis, close: () => redis.close() };
 };
 
 export const byNodeRedis: Connect = async (url) => {
-  const redis = await whenConnected(openNodeRedis(nodeRedis(url), () => {}));
+  const redis = await reached(() => whenConnected(openNodeRedis(nodeRedis(url), () => {})));
   return { redis, close: () => redis.close() };
 };
 

@@ -85,7 +85,7 @@ export async function buy(
   saleId: number,
   userId: string,
   quantity = 1,
-  ms = 60_000,
+  ms = 120_000,
 ): Promise<Answer> {
   const untilMs = performance.now() + ms;
   for (let pauseMs = 40; ; pauseMs = Math.min(pauseMs * 1.3, 1_000)) {
