@@ -30,13 +30,8 @@ const sold = 'UPDATE sales SET sold = sold + $1 WHERE id = 1';
 describe('the audit', () => {
   beforeEach(() => insertSales(stores.databaseUrl, { sales: 2, buyers: 5, stock: 8 }));
 
-  it('finds nothing wrong with sales as they are prepared', async () => {
+  it('finds nothing wrong with sales as they are prepared, unless more orders were promised', async () => {
     expect(await check(10)).toEqual([]);
-    const { rows } = await stores.sql.query('SELECT count(*)::int AS orders FROM orders');
-    expect(rows).toEqual([{ orders: 10 }]);
-  });
-
-  it('finds promised orders that are missing', async () => {
     expect(await check(11)).toEqual(['11 answers promised an order, Postgres has 10 orders']);
   });
 
@@ -80,28 +75,21 @@ describe('the audit', () => {
 
   it('waits until the last reservation of every sale is settled', async () => {
     await redis.zadd(keyOf(2, 'reservations'), 1, 'ann x 1');
-    let settled = false;
-    const wait = settleAll(stores).then(() => {
-      settled = true;
-    });
-    await sleep(300);
-    expect(settled).toBe(false);
+    const settled = settleAll(stores).then(() => 'settled');
+    expect(await Promise.race([settled, sleep(300)])).toBeUndefined();
     await redis.del(keyOf(2, 'reservations'));
-    await wait;
+    await settled;
   });
 });
 
 describe('the statements of a strategy', () => {
   it('are a script of the statements that the strategy sends', async () => {
     await insertSales(stores.databaseUrl, { sales: 2, buyers: 0, stock: 8 });
-    const lines = (await pgbenchScript('for-update', stores.databaseUrl, 2)).trim().split('\n');
-    expect(lines.slice(0, 2)).toEqual(['\\set sale 2', '\\set n :n + 1']);
-    expect(lines[2]).toMatch(/^\\set customer random\(/);
-    expect(lines[3]).toMatch(/^BEGIN/);
-    expect(lines.at(-1)).toMatch(/COMMIT;$/);
-    expect(lines.some((line) => line.includes('FOR UPDATE'))).toBe(true);
-    for (const part of [':sale', ':customer', "('01900000-"]) expect(lines.join()).toContain(part);
-    expect(lines.join()).not.toMatch(/the-second|\$\d/);
+    const script = await pgbenchScript('for-update', stores.databaseUrl, 2);
+    expect(script).toMatch(/^\\set sale 2\n\\set n :n \+ 1\n\\set customer random\(.*\nBEGIN/);
+    expect(script).toMatch(/ FOR UPDATE[\s\S]*COMMIT;\n$/);
+    for (const part of [':sale', ':customer', "('01900000-"]) expect(script).toContain(part);
+    expect(script).not.toMatch(/the-second|\$\d/);
     const reads = await pgbenchScript('optimistic', stores.databaseUrl, 1);
     expect(reads).toMatch(/^SELECT .* = :sale \\gset$/m);
     for (const part of [':version', "'2099-"]) expect(reads).toContain(part);
@@ -109,10 +97,10 @@ describe('the statements of a strategy', () => {
 
   it.skipIf(findProgram('pgbench') === null)('are run by pgbench', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'stampede-pgbench-'));
-    const { signal } = new AbortController();
-    const load = { warmupMs: 500, durationMs: 1_000, layout: { server: null }, folder, signal };
-    const { databaseUrl } = stores;
-    const reference = await measureReference({ strategy: 'optimistic', databaseUrl, ...load });
+    const reference = await measureReference({
+      ...{ strategy: 'optimistic', databaseUrl: stores.databaseUrl, warmupMs: 500, durationMs: 1_000 },
+      ...{ layout: { server: null }, folder, signal: new AbortController().signal },
+    });
     expect(reference?.perSecond).toBeGreaterThan(1);
     rmSync(folder, { recursive: true });
   });

@@ -37,3 +37,20 @@ export function halfAnswer({ socket }: IncomingMessage): void {
   socket.write('HTTP/1.1 201 Created\r\nContent-Length: 90\r\n\r\n{"orderId":"half","a":1');
   setTimeout(() => socket.resetAndDestroy(), 3);
 }
+
+/** Answers the n-th purchase, counted from 0. */
+type Behave = (n: number, accept: () => void, response: ServerResponse, request: IncomingMessage) => void;
+
+/** Accepts a purchase of any sale when `behave` says so. `seen`: the customers of purchases, in order of arrival. */
+export async function fakeShop(behave: Behave): Promise<{ readonly url: string; readonly seen: string[] }> {
+  const seen: string[] = [];
+  const url = await serve((body, response, request) => {
+    if (request.method !== 'POST') return response.end('{"status":"ok"}');
+    const saleId = Number(/^\/sales\/(\d+)\/orders$/.exec(request.url!)![1]);
+    const { userId } = JSON.parse(body) as { userId: string };
+    const order = { orderId: `order-of-${userId}`, saleId, userId, status: 'pending', replayed: false };
+    const accept = (): void => void response.writeHead(201).end(JSON.stringify(order));
+    behave(seen.push(userId) - 1, accept, response, request);
+  });
+  return { url, seen };
+}

@@ -101,16 +101,15 @@ describe.concurrent('of the fault lab', { timeout: 600_000 }, () => {
     const lock = everyLock.find((one) => one.name === name)!;
     const fault = lockFaults.find((one) => one.name === faultName)!;
     if ((name === 'zookeeper' && missing !== null) || (faultName === 'clock-ahead' && clock === null)) skip();
-    const { signal } = new AbortController();
     const tries = word === 'two holders' || word === 'fenced' ? TRIES : 1;
-    const run = (seed: number) => {
-      const order = { lock, fault, seed, folder: path.join(folder, `${name}-${faultName}`), clock, signal };
-      const patience = word === 'stuck' ? {} : { patienceMs: PATIENCE_MS };
-      return withLane(async (lane) => {
-        const trial = await runLockTrial(lane, { ...order, ...patience });
+    const { signal } = new AbortController();
+    const order = { lock, fault, folder: path.join(folder, `${name}-${faultName}`), clock, signal };
+    const patience = word === 'stuck' ? {} : { patienceMs: PATIENCE_MS };
+    const run = (seed: number) =>
+      withLane(async (lane) => {
+        const trial = await runLockTrial(lane, { ...order, ...patience, seed });
         return { ...trial, last: lane.events.slice(-4) };
       });
-    };
     let trial = await run(1);
     const isMilder = () => trial.word !== word && ['one holder', 'fenced'].includes(trial.word);
     for (let seed = 2; isMilder() && seed <= tries; seed++) trial = await run(seed);
@@ -122,17 +121,12 @@ describe.concurrent('of the fault lab', { timeout: 600_000 }, () => {
     if (faultName === 'disk-full' && process.getuid?.() !== 0) skip();
     if (faultName === 'postgres-clock' && clock === null) skip();
     const fault = strategyFaults.find((one) => one.name === faultName)!;
-    const { signal } = new AbortController();
-    const order = {
-      strategy,
-      redis: 'single' as const,
-      unsafe: false,
-      env: {},
-      fault,
-      seed: 1,
+    const own = {
       folder: path.join(folder, `${strategy}-${faultName}`),
+      signal: new AbortController().signal,
     };
-    const trial = await withLane(() => runStrategyTrial({ ...order, clock, signal }));
+    const order = { strategy, redis: 'single', unsafe: false, env: {}, fault, seed: 1, clock } as const;
+    const trial = await withLane(() => runStrategyTrial({ ...order, ...own }));
     expect(trial.findings).toEqual([]);
     expect(trial).toMatchObject({ word: 'kept', errors: 0 });
     expect(wordOf(ofStrategies, strategy, fault.title)).toBe('kept');

@@ -28,69 +28,55 @@ function eventsOf(claims: readonly Claim[]): LabEvent[] {
   });
   return [...asked, ...acted];
 }
-const judge = (...claims: Claim[]) => judgeLock(eventsOf(claims), [200 * MS, 300 * MS], 5_000 * MS);
+const judge = (events: readonly LabEvent[]) => judgeLock(events, [200 * MS, 300 * MS], 5_000 * MS);
 
 describe('a history of a lock', () => {
   const b: Claim = { client: 'B', from: 1_000, to: 1_500, token: 2 };
   const c: Claim = { client: 'C', from: 1_500, to: 2_000, token: 3 };
 
-  it('with one holder after the other has one holder, and says how long the lock was free', () => {
-    const trial = judge({ client: 'A', from: 0, to: 210, token: 1 }, b, c);
-    expect(trial).toMatchObject({
-      word: 'one holder',
-      twoHoldersMs: 0,
-      lateWrites: 0,
-      signalled: null,
-      idleMs: 800,
-    });
-  });
+  /** Loses its lock when it is paused, and resumes for 50 ms. */
+  const resumed: Claim = { client: 'A', from: 0, to: 1_750, token: 1, paused: [300, 1_700] };
+  const late: Claim = { client: 'A', from: 0, to: 1_100, token: 1 };
 
-  it('whose first holder writes on has two holders', () => {
-    const trial = judge({ client: 'A', from: 0, to: 1_400 }, { ...b, token: undefined! }, c);
-    expect(trial).toMatchObject({
-      word: 'two holders',
-      lateWrites: 39,
-      fencedWrites: 39,
-      signalled: 'never',
-    });
-    expect(trial.twoHoldersMs).toBe(390);
-  });
-
-  it('is fenced if every late write has an older token', () => {
-    const late: Claim = { client: 'A', from: 0, to: 1_100, token: 1 };
-    expect(judge(late, b, c)).toMatchObject({ word: 'fenced', lateWrites: 9, fencedWrites: 0 });
+  it.each<[string, Claim[], Partial<ReturnType<typeof judgeLock>>]>([
+    [
+      'one holder after the other',
+      [{ client: 'A', from: 0, to: 210, token: 1 }, b, c],
+      { word: 'one holder', twoHoldersMs: 0, lateWrites: 0, signalled: null, idleMs: 800 },
+    ],
+    [
+      'a first holder that writes on',
+      [{ client: 'A', from: 0, to: 1_400 }, { client: 'B', from: 1_000, to: 1_500 }, c],
+      { word: 'two holders', twoHoldersMs: 390, lateWrites: 39, fencedWrites: 39, signalled: 'never' },
+    ],
+    ['late writes with an older token', [late, b, c], { word: 'fenced', lateWrites: 9, fencedWrites: 0 }],
     // The next holder has an older token: the fence lets late writes through.
-    expect(judge({ ...late, token: 5 }, b, c)).toMatchObject({ word: 'two holders', fencedWrites: 9 });
-  });
-
-  it('distinguishes a loss that was signalled in time from one that was signalled late', () => {
-    const paused = [300, 1_700] as const;
-    const resumed: Claim = { client: 'A', from: 0, to: 1_750, token: 1, paused };
-    expect(judge(resumed, b, c)).toMatchObject({ word: 'fenced', signalled: 'never' });
-    expect(judge({ ...resumed, lost: 1_740 }, b, c)).toMatchObject({ word: 'fenced', signalled: 'late' });
-    expect(judge({ ...resumed, to: 1_700, lost: 1_700 }, b, c)).toMatchObject({
-      word: 'one holder',
-      signalled: 'in time',
-    });
-  });
-
-  it('counts a paused holder as absent', () => {
-    const paused = [300, 1_700] as const;
-    expect(judge({ client: 'A', from: 0, to: 1_800, token: 1, paused }, b, c).twoHoldersMs).toBe(90);
-  });
-
-  it('in which a waiter is never served is stuck', () => {
-    const trial = judge({ client: 'A', from: 0, to: 210 });
-    expect(trial).toMatchObject({ word: 'stuck', idleMs: 4_800 });
-    expect(judge({ client: 'A', from: 0, to: 210 }, b).word).toBe('stuck');
+    [
+      'late writes with a newer token',
+      [{ ...late, token: 5 }, b, c],
+      { word: 'two holders', fencedWrites: 9 },
+    ],
+    ['a loss that is not signalled', [resumed, b, c], { word: 'fenced', signalled: 'never' }],
+    [
+      'one that is signalled late',
+      [{ ...resumed, lost: 1_740 }, b, c],
+      { word: 'fenced', signalled: 'late' },
+    ],
+    [
+      'one that is signalled in time',
+      [{ ...resumed, to: 1_700, lost: 1_700 }, b, c],
+      { word: 'one holder', signalled: 'in time' },
+    ],
+    ['a holder that is absent while paused', [{ ...resumed, to: 1_800 }, b, c], { twoHoldersMs: 90 }],
+    ['waiters that are never served', [{ client: 'A', from: 0, to: 210 }], { word: 'stuck', idleMs: 4_800 }],
+    ['one such waiter', [{ client: 'A', from: 0, to: 210 }, b], { word: 'stuck' }],
+  ])('has %s', (_, claims, expected) => {
+    expect(judge(eventsOf(claims))).toMatchObject(expected);
   });
 
   it('in which the first client was refused says why', () => {
-    const events: LabEvent[] = [
-      ...eventsOf([b, c]),
-      { kind: 'refused', ns: 10 * MS, reason: 'redis-too-few-replicas', client: 'A' },
-    ];
-    const trial = judgeLock(events, [200 * MS, 300 * MS], 5_000 * MS);
-    expect(trial).toMatchObject({ word: 'one holder', refused: 'redis-too-few-replicas' });
+    const reason = 'redis-too-few-replicas';
+    const events: LabEvent[] = [...eventsOf([b, c]), { kind: 'refused', ns: 10 * MS, reason, client: 'A' }];
+    expect(judge(events)).toMatchObject({ word: 'one holder', refused: reason });
   });
 });

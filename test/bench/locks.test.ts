@@ -7,16 +7,12 @@ import { fairness, handOffsOf, numbersOf, overlaps } from '../../bench/suites/lo
 import { chosenLocks, everyLock } from '../../lab/clients/lock-cells.ts';
 import type { ContentionReport, Cycle } from '../../lab/clients/protocol.ts';
 
-const root = fileURLToPath(new URL('../../', import.meta.url));
 const ms = 1_000_000;
 
 /** A cycle with its times in ms. */
-const cycle = (waiter: number, asked: number, granted: number, released: number): Cycle => ({
-  waiter,
-  askedNs: asked * ms,
-  grantedNs: granted * ms,
-  releasedNs: released * ms,
-});
+const cycle = (waiter: number, asked: number, granted: number, released: number): Cycle => {
+  return { waiter, askedNs: asked * ms, grantedNs: granted * ms, releasedNs: released * ms };
+};
 const all = () => true;
 
 it('overlaps are grants before any earlier holder released', () => {
@@ -37,38 +33,30 @@ it('hand-offs run from release to the next grant, unless the two overlap', () =>
 });
 
 describe('fairness', () => {
-  it('is 1 throughout for first come, first served', () => {
-    const served = [cycle(0, 0, 10, 11), cycle(1, 1, 12, 13), cycle(2, 2, 14, 15), cycle(0, 11, 16, 17)];
-    const again = [...served, cycle(1, 13, 18, 19), cycle(2, 15, 20, 21)];
-    expect(fairness(again, [], 3, all)).toEqual({ order: 1, jain: 1 });
-  });
+  const first = [cycle(0, 0, 10, 11), cycle(1, 1, 12, 13), cycle(2, 2, 14, 15), cycle(0, 11, 16, 17)];
+  const starving = [{ waiter: 1, askedNs: 0 }];
 
-  it('is -1 for last come, first served', () => {
+  it.each<[string, Cycle[], number, number, typeof starving?]>([
+    ['first come, first served', [...first, cycle(1, 13, 18, 19), cycle(2, 15, 20, 21)], 1, 1],
     // At the last grant, no other contender waits that could have been passed over.
-    const stack = [cycle(2, 2, 10, 11), cycle(1, 1, 12, 13), cycle(0, 0, 14, 15)];
-    expect(fairness(stack, [], 3, all)).toMatchObject({ order: -1 });
-  });
-
-  it('counts contenders that are never served', () => {
-    const greedy = [cycle(0, 5, 10, 11), cycle(0, 11, 12, 13), cycle(0, 13, 14, 15)];
-    const starving = [{ waiter: 1, askedNs: 0 }];
-    expect(fairness(greedy, starving, 2, all)).toEqual({ order: -1, jain: 0.5 });
-    expect(fairness(greedy, [], 2, () => false)).toBeNull();
-  });
-
-  it('compares only with contenders that wait at that moment', () => {
+    ['last come, first served', [cycle(2, 2, 10, 11), cycle(1, 1, 12, 13), cycle(0, 0, 14, 15)], -1, 1],
     // Waiter 2 is passed over by waiter 0; waiter 1 asks when both have been served.
-    const cycles = [cycle(0, 5, 10, 11), cycle(2, 1, 12, 13), cycle(1, 20, 21, 22)];
-    expect(fairness(cycles, [], 3, all)).toMatchObject({ order: -1, jain: 1 });
+    [
+      'contenders that wait at that moment',
+      [cycle(0, 5, 10, 11), cycle(2, 1, 12, 13), cycle(1, 20, 21, 22)],
+      -1,
+      1,
+    ],
+    ['never served', [cycle(0, 5, 10, 11), cycle(0, 11, 12, 13), cycle(0, 13, 14, 15)], -1, 0.5, starving],
+  ])('of %s', (_, cycles, order, jain, waiting = []) => {
+    expect(fairness(cycles, waiting, waiting.length === 0 ? 3 : 2, all)).toEqual({ order, jain });
+    expect(fairness(cycles, [], 3, () => false)).toBeNull();
   });
 });
 
-const report = (cycles: Cycle[], requests = 0): ContentionReport => ({
-  cycles,
-  waiting: [],
-  sent: { fromNs: 0, toNs: 1_000 * ms, requests },
-  refusals: {},
-});
+const report = (cycles: Cycle[], requests = 0): ContentionReport => {
+  return { cycles, waiting: [], sent: { fromNs: 0, toNs: 1_000 * ms, requests }, refusals: {} };
+};
 
 describe('the numbers of a measurement', () => {
   const noServer = { fromNs: 0, toNs: 1_000 * ms, commands: null, requests: null };
@@ -77,23 +65,19 @@ describe('the numbers of a measurement', () => {
   it('count grants within the duration, in the order of all processes', () => {
     const one = report([cycle(0, 0, 50, 60), cycle(0, 60, 300, 310)], 7);
     const other = report([cycle(1, 0, 200, 210), cycle(1, 210, 1_001, 1_002)], 5);
-    const numbers = numbersOf([one, other], noServer, 2, span);
-    expect(numbers).toMatchObject({ grants: 2, overlaps: 0, toAnother: 1, commandsPerGrant: null });
-    expect(numbers.perSecond).toBeCloseTo(2 / 0.9);
-    expect(numbers.handOffMs).toEqual({ p50: 90, p99: 140 });
-    expect(numbers.waitMs).toEqual({ p50: 200, p99: 240 });
-    // 12 requests, and three grants in the period in which they were counted.
-    expect(numbers.requestsPerGrant).toBe(4);
+    expect(numbersOf([one, other], noServer, 2, span)).toMatchObject({
+      ...{ grants: 2, perSecond: expect.closeTo(2 / 0.9), overlaps: 0, toAnother: 1 },
+      ...{ handOffMs: { p50: 90, p99: 140 }, waitMs: { p50: 200, p99: 240 }, commandsPerGrant: null },
+      // 12 requests, and three grants in the period in which they were counted.
+      requestsPerGrant: 4,
+    });
   });
 
   it('include contenders without a grant', () => {
     const stuck = { ...report([]), waiting: [{ waiter: 0, askedNs: 0 }], refusals: { contended: 2 } };
-    const numbers = numbersOf([stuck, stuck], { ...noServer, commands: 9 }, 2, span);
-    expect(numbers).toMatchObject({ grants: 0, perSecond: 0, waitMs: null, handOffMs: null, fairness: null });
-    expect(numbers).toMatchObject({
-      longestWaitMs: 1_000,
-      commandsPerGrant: null,
-      refusals: { contended: 4 },
+    expect(numbersOf([stuck, stuck], { ...noServer, commands: 9 }, 2, span)).toMatchObject({
+      ...{ grants: 0, perSecond: 0, waitMs: null, handOffMs: null, fairness: null },
+      ...{ longestWaitMs: 1_000, commandsPerGrant: null, refusals: { contended: 4 } },
     });
   });
 
@@ -104,20 +88,15 @@ describe('the numbers of a measurement', () => {
   });
 });
 
-describe('cells', () => {
-  it('are all locks, the libraries and the control', () => {
-    const names = everyLock.map(({ name }) => name);
-    const folder = join(root, 'src/locks');
-    const locks = readdirSync(folder, { recursive: true, encoding: 'utf8' })
-      .filter((file) => file.endsWith('.ts'))
-      .filter((file) => /^export const description\b/m.test(readFileSync(join(folder, file), 'utf8')))
-      .map((file) => file.replace(/^.*\/|\.ts$/g, ''));
-    expect(locks.length).toBeGreaterThan(10);
-    expect(names).toEqual(expect.arrayContaining([...locks, 'redlock-5', 'redis-semaphore']));
-    expect(everyLock.filter(({ unsafe }) => unsafe).map(({ name }) => name)).toEqual(['none']);
-    expect(chosenLocks(['none', 'redis']).cells.map(({ name }) => name)).toEqual(['redis', 'none']);
-    expect(chosenLocks(['reddis']).mistakes).toEqual([
-      '--locks: there is no lock "reddis"; did you mean "redis"?',
-    ]);
-  });
+it('cells are all locks, the libraries and the control', () => {
+  const names = everyLock.map(({ name }) => name);
+  const folder = fileURLToPath(new URL('../../src/locks', import.meta.url));
+  const locks = readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    .filter((file) => file.endsWith('.ts'))
+    .filter((file) => /^export const description\b/m.test(readFileSync(join(folder, file), 'utf8')))
+    .map((file) => file.replace(/^.*\/|\.ts$/g, ''));
+  expect(locks.length).toBeGreaterThan(10);
+  expect(names).toEqual(expect.arrayContaining([...locks, 'redlock-5', 'redis-semaphore']));
+  expect(everyLock.filter(({ unsafe }) => unsafe).map(({ name }) => name)).toEqual(['none']);
+  expect(chosenLocks(['none', 'redis']).cells.map(({ name }) => name)).toEqual(['redis', 'none']);
 });

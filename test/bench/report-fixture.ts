@@ -1,35 +1,29 @@
 /** Results of a small made-up suite, summarized by the kit, for tests of reports and comparisons. */
 import type { Results } from '../../bench/kit/results.ts';
-import type { CellBase, Metric, Point, TrialBase, Unit, Verdict } from '../../bench/kit/suite.ts';
+import type { CellBase, Curve, Metric, Point, TrialBase, Verdict } from '../../bench/kit/suite.ts';
 import { summarize } from '../../bench/kit/summary.ts';
 
-export interface MadeUp extends TrialBase {
+interface MadeUp extends TrialBase {
   readonly rate: number;
   readonly p99: number;
   readonly oversold: number | null;
 }
 
-type Key = 'rate' | 'p99';
-const metric = (key: Key, title: string, unit: Unit, better: 'higher' | 'lower'): Metric<MadeUp> => {
-  return { key, title, unit, better, help: `What ${title} means.`, read: (result) => result[key] };
+const shared = { unit: '/s', better: 'higher', help: 'What it means.' } as const;
+const metrics: readonly Metric<MadeUp>[] = [
+  { ...shared, key: 'rate', title: 'accepted/s', read: ({ rate }) => rate },
+  { ...shared, key: 'p99', title: 'p99', unit: 'ms', better: 'lower', read: ({ p99 }) => p99 },
+  { ...shared, key: 'p50', title: 'p50', unit: 'ms', better: 'lower', read: ({ p99 }) => p99 / 2 },
+];
+const curve: Curve<MadeUp> = {
+  ...{ key: 'left', title: 'Units left over time' },
+  ...{ x: { title: 'time', unit: 'ms' }, y: { title: 'units left', unit: '' } },
+  read: ({ rate }) => [0, 1, 2, 3].map((n) => [(n * 1e5) / rate, 90 - 30 * n] as const),
 };
-const metrics = [metric('rate', 'accepted/s', '/s', 'higher'), metric('p99', 'p99', 'ms', 'lower')];
-const half: Metric<MadeUp> = { ...metrics[1]!, key: 'p50', title: 'p50', read: ({ p99 }) => p99 / 2 };
-const curve = {
-  key: 'left',
-  title: 'Units left over time',
-  x: { title: 'time', unit: 'ms' },
-  y: { title: 'units left', unit: '' },
-  read: ({ rate }: MadeUp) => [0, 1, 2, 3].map((n) => [(n * 1e5) / rate, 90 - 30 * n] as const),
-} as const;
 
 export const layout: Results['layout'] = {
-  title: 'Strategies compared',
-  lead: 'rate',
-  leadText: 'accepted attempts a second',
-  noun: 'strategy',
-  columns: ['rate', 'p99'],
-  passed: 'sold exactly the stock',
+  ...{ title: 'Strategies compared', lead: 'rate', leadText: 'accepted attempts a second', noun: 'strategy' },
+  ...{ columns: ['rate', 'p99'], passed: 'sold exactly the stock', notes: [] },
   sections: [
     { title: 'Capacity', text: '', charts: [{ kind: 'ranking', metric: 'rate' }] },
     {
@@ -37,7 +31,6 @@ export const layout: Results['layout'] = {
       text: 'How stock goes.',
       charts: [
         { kind: 'curves', curve: 'left' },
-        { kind: 'bars', title: 'Slowest answers', metrics: ['p99'], stacked: false },
         { kind: 'bars', title: 'Both', metrics: ['p50', 'p99'], stacked: true },
         { kind: 'range', title: 'Percentiles', metrics: ['p50', 'p99'] },
         { kind: 'sweep', title: 'More connections', metric: 'rate', axis: 'connections' },
@@ -45,8 +38,6 @@ export const layout: Results['layout'] = {
       ],
     },
   ],
-  notes: ['Load by `wrk`.'],
-  limits: ['One machine.'],
 };
 
 /** A cell of a made-up run: accepted/s in each round, and what is odd about it. */
@@ -65,12 +56,7 @@ export interface MadeUpCell {
   readonly invalid?: readonly string[];
 }
 
-const check = {
-  key: 'oversold',
-  title: 'oversold',
-  help: 'Orders beyond the stock.',
-  read: (one: MadeUp) => one.oversold,
-};
+const check = { key: 'oversold', title: 'oversold', read: ({ oversold }: MadeUp) => oversold };
 const verdictOf = ({ oversold }: MadeUp, { unsafe }: CellBase): Verdict => {
   if (oversold === null) return 'unknown';
   return oversold === 0 ? 'pass' : unsafe ? 'fail (expected)' : 'fail';
@@ -98,13 +84,7 @@ export function resultsOf(cells: readonly MadeUpCell[], changes: Partial<Results
   const bases = [...new Map(cells.map((cell) => [cell.name, cell])).values()].map(
     ({ name, unsafe = false, control = false }): CellBase => ({ name, unsafe, control, summary: '' }),
   );
-  const suite = {
-    metrics: [...metrics, half],
-    curves: [curve],
-    checks: [check],
-    verdict: verdictOf,
-    report: layout,
-  };
+  const suite = { metrics, curves: [curve], checks: [check], verdict: verdictOf, report: layout };
   const { ladder = null, baseline = 'for-update' } = changes.plan ?? {};
   const { rows, noise } = summarize(suite, { cells: bases, baseline, ladder }, trials);
   const info = <T extends { readonly read: unknown }>({ read: _, ...rest }: T): Omit<T, 'read'> => rest;
@@ -142,11 +122,7 @@ export const usual: readonly MadeUpCell[] = [
 ];
 
 /** The usual run at two steps of a ladder: at 256 connections everything is `factor` times as fast. */
-export function onLadder(
-  factor: number,
-  change: (cell: MadeUpCell) => MadeUpCell = (cell) => cell,
-  more = {},
-): Results {
+export function onLadder(factor: number, change = (cell: MadeUpCell) => cell, more = {}): Results {
   const at = (connections: number, times: number): MadeUpCell[] =>
     usual.map((cell) => ({ ...cell, point: { connections }, rates: cell.rates.map((rate) => rate * times) }));
   const plan = { ...resultsOf(usual).plan, ladder: { axis: 'connections', values: [64, 256], lead: 64 } };

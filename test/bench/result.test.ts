@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
-import { type LoadFacts, loadNumbers } from '../../bench/suites/strategies/result.ts';
+import { loadNumbers } from '../../bench/suites/strategies/result.ts';
 import {
   type AttemptOutcome,
   type HistoryRecord,
@@ -15,48 +15,28 @@ import {
 const folder = mkdtempSync(join(tmpdir(), 'stampede-history-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-function attempt(
+const attempt = (
   id: number,
   outcome: AttemptOutcome,
   invokedUs: number,
   completedUs: number | null,
-): HistoryRecord {
-  return {
-    id,
-    op: 'purchase',
-    saleId: 1,
-    userId: `user-${id}`,
-    invokedUs,
-    completedUs,
-    result: resultOf[outcome],
-    outcome,
-    orderId: resultOf[outcome] === 'ok' ? `order-${id}` : null,
-    status: completedUs === null ? null : 200,
-  };
-}
-
-const facts = (changes: Partial<LoadFacts> = {}): LoadFacts => {
-  return { stock: 2, soldOut: true, schedule: null, ...changes };
-};
-
-const records = fc
-  .array(
-    fc.record({
-      outcome: fc.constantFrom(...(Object.keys(resultOf) as AttemptOutcome[])),
-      invokedUs: fc.nat(),
-      completedUs: fc.option(fc.nat()),
-    }),
-    { maxLength: 50 },
-  )
-  .map((drafts) =>
-    drafts.map(({ outcome, invokedUs, completedUs }, id) => attempt(id, outcome, invokedUs, completedUs)),
-  );
+): HistoryRecord => ({
+  ...{ id, op: 'purchase', saleId: 1, userId: `user-${id}`, invokedUs, completedUs },
+  ...{ result: resultOf[outcome], outcome, orderId: resultOf[outcome] === 'ok' ? `order-${id}` : null },
+  status: completedUs === null ? null : 200,
+});
 
 describe('a history', () => {
+  const drafts = fc.array(
+    fc.tuple(fc.constantFrom(...(Object.keys(resultOf) as AttemptOutcome[])), fc.nat(), fc.option(fc.nat())),
+    { maxLength: 50 },
+  );
+
   it('is read back as it was written', async () => {
     const path = join(folder, 'round-trip.jsonl');
     await fc.assert(
-      fc.asyncProperty(records, async (history) => {
+      fc.asyncProperty(drafts, async (some) => {
+        const history = some.map((draft, id) => attempt(id, ...draft));
         await writeHistory(path, history);
         expect(await readHistory(path)).toEqual(history);
       }),
@@ -65,24 +45,12 @@ describe('a history', () => {
   });
 
   it.each([
-    ['not JSON', '{"id":1', /:2: not a JSON object/],
-    ['an outcome that does not exist', '{"outcome":"sold","result":"ok"}', /:2: outcome "sold"/],
-    [
-      'a result that contradicts its outcome',
-      '{"outcome":"busy","result":"ok"}',
-      /:2: outcome "busy" with result "ok"/,
-    ],
-    [
-      'no customer',
-      '{"outcome":"busy","result":"fail","saleId":1}',
-      /:2: a record needs a saleId and a userId/,
-    ],
-    [
-      'no times',
-      '{"outcome":"busy","result":"fail","saleId":1,"userId":"u"}',
-      /:2: a record needs invokedUs/,
-    ],
-  ])('with %s is refused with its line number', async (_name, line, message) => {
+    ['{"id":1', /:2: not a JSON object/],
+    ['{"outcome":"sold","result":"ok"}', /:2: outcome "sold"/],
+    ['{"outcome":"busy","result":"ok"}', /:2: outcome "busy" with result "ok"/],
+    ['{"outcome":"busy","result":"fail","saleId":1}', /:2: a record needs a saleId and a userId/],
+    ['{"outcome":"busy","result":"fail","saleId":1,"userId":"u"}', /:2: a record needs invokedUs/],
+  ])('with %s is refused with its line number', async (line, message) => {
     const path = join(folder, 'bad.jsonl');
     writeFileSync(path, `${JSON.stringify(attempt(0, 'busy', 0, 1))}\n${line}\n`);
     await expect(readHistory(path)).rejects.toThrow(message);
@@ -90,51 +58,43 @@ describe('a history', () => {
 });
 
 describe('the numbers of a trial', () => {
-  const history = [
-    attempt(0, 'accepted', 1_000, 3_000),
-    attempt(1, 'accepted', 1_500, 101_000),
-    attempt(2, 'replayed', 2_000, 6_000),
-    attempt(3, 'sold-out', 150_000, 151_000),
-    attempt(4, 'busy', 160_000, 163_000),
-    attempt(5, 'not-open', 160_000, 165_000),
-    attempt(6, 'unknown', 160_000, 166_000),
-    attempt(7, 'unknown', 170_000, null),
-    attempt(8, 'unexpected', 180_000, 201_000),
-  ];
+  const facts = { stock: 2, soldOut: true, schedule: null };
 
-  it('count every attempt in exactly one outcome', () => {
-    expect(loadNumbers(history, facts())).toMatchObject({
-      attempts: 9,
-      accepted: 2,
-      replayed: 1,
-      soldOut: 1,
-      notOpen: 1,
-      busy: 1,
-      unknown: 2,
-      unexpected: 1,
+  it('count every attempt in one outcome, and divide by the durations in their definitions', () => {
+    const history = [
+      attempt(0, 'accepted', 1_000, 3_000),
+      attempt(1, 'accepted', 1_500, 101_000),
+      attempt(2, 'replayed', 2_000, 6_000),
+      attempt(3, 'sold-out', 150_000, 151_000),
+      attempt(4, 'busy', 160_000, 163_000),
+      attempt(5, 'not-open', 160_000, 165_000),
+      attempt(6, 'unknown', 160_000, 166_000),
+      attempt(7, 'unknown', 170_000, null),
+      attempt(8, 'unexpected', 180_000, 201_000),
+    ];
+    expect(loadNumbers(history, facts)).toMatchObject({
+      ...{
+        attempts: 9,
+        accepted: 2,
+        replayed: 1,
+        soldOut: 1,
+        notOpen: 1,
+        busy: 1,
+        unknown: 2,
+        unexpected: 1,
+      },
+      // First invoked at 1 ms; last accepted at 101 ms: 2 in 100 ms. Last completed at 201 ms: 8 in 200 ms.
+      ...{ acceptedPerSecond: 20, attemptsPerSecond: 40, timeToSellOutMs: 100 },
+      // Latencies in ms: 1, 2, 3, 4, 5, 6, 21, 99.5.
+      latencyMs: { p50: 4, p90: 99.5, p99: 99.5, max: 99.5 },
     });
+    expect(loadNumbers(history, { ...facts, soldOut: false }).timeToSellOutMs).toBeNull();
   });
 
-  it('divide by the durations in their definitions', () => {
-    // First invoked at 1 ms; last accepted at 101 ms: 2 in 100 ms. Last completed at 201 ms: 8 in 200 ms.
-    expect(loadNumbers(history, facts())).toMatchObject({
-      acceptedPerSecond: 20,
-      attemptsPerSecond: 40,
-      timeToSellOutMs: 100,
-    });
-    expect(loadNumbers(history, facts({ soldOut: false })).timeToSellOutMs).toBeNull();
-  });
-
-  it('have exact percentiles of completed attempts', () => {
-    // Latencies in ms: 1, 2, 3, 4, 5, 6, 21, 99.5.
-    expect(loadNumbers(history, facts()).latencyMs).toEqual({ p50: 4, p90: 99.5, p99: 99.5, max: 99.5 });
+  it('have exact percentiles', () => {
     const hundred = Array.from({ length: 100 }, (_, n) => attempt(n, 'accepted', 0, (100 - n) * 1_000 + 1));
-    expect(loadNumbers(hundred, facts()).latencyMs).toEqual({
-      p50: 50.001,
-      p90: 90.001,
-      p99: 99.001,
-      max: 100.001,
-    });
+    const latencyMs = { p50: 50.001, p90: 90.001, p99: 99.001, max: 100.001 };
+    expect(loadNumbers(hundred, facts)).toMatchObject({ latencyMs });
   });
 
   it('count latency from the intended start, if there is a schedule', () => {
@@ -145,14 +105,14 @@ describe('the numbers of a trial', () => {
       attempt(0, 'sold-out', 0, 5_000),
     ];
     const schedule = Float64Array.of(0, 1_000, 2_000);
-    expect(loadNumbers(late, facts({ schedule }))).toMatchObject({
+    expect(loadNumbers(late, { ...facts, schedule })).toMatchObject({
       acceptedPerSecond: 23.3, // still from when the first was sent
       latencyMs: { p50: 5, max: 42 },
       acceptedLatencyMs: { p50: 42, max: 42 },
       refusedLatencyMs: { p50: 5, max: 5 },
       latencyCurve: expect.arrayContaining([[50, 42]]),
     });
-    expect(loadNumbers(late, facts()).acceptedLatencyMs).toMatchObject({ p50: 2, max: 2 });
+    expect(loadNumbers(late, facts).acceptedLatencyMs).toMatchObject({ p50: 2, max: 2 });
   });
 
   it('are empty, not infinite, when nothing was sent or nothing answered', () => {
@@ -161,28 +121,18 @@ describe('the numbers of a trial', () => {
       ...{ acceptedLatencyMs: null, refusedLatencyMs: null, latencyCurve: [], firstComeShare: null },
       remainingOverTime: [[0, 2]],
     };
-    expect(loadNumbers([], facts({ soldOut: false }))).toMatchObject({ attempts: 0, ...none });
-    expect(loadNumbers([attempt(0, 'unknown', 5, null)], facts())).toMatchObject({ attempts: 1, ...none });
+    expect(loadNumbers([], { ...facts, soldOut: false })).toMatchObject({ attempts: 0, ...none });
+    expect(loadNumbers([attempt(0, 'unknown', 5, null)], facts)).toMatchObject({ attempts: 1, ...none });
   });
-});
 
-describe('units left over time', () => {
-  const left = (history: readonly HistoryRecord[], stock = 2) =>
-    loadNumbers(history, facts({ stock })).remainingOverTime;
-  const accepted = (count: number) =>
-    Array.from({ length: count }, (_, n) => attempt(n, 'accepted', 0, (n + 1) * 1_000));
-
-  it('begin with the stock and decrease with each sale, below zero when oversold', () => {
+  it('have the units left over time, below zero when oversold', () => {
     const history = [
       attempt(0, 'accepted', 1_000, 3_000),
       attempt(1, 'accepted', 1_500, 2_040),
       attempt(2, 'sold-out', 5_000, 6_000),
+      attempt(3, 'accepted', 6_000, 7_000),
     ];
-    expect(left(history)).toEqual([
-      [0, 2],
-      [1, 1],
-      [2, 0],
-    ]);
-    expect(left(accepted(3)).at(-1)).toEqual([3, -1]);
+    const { remainingOverTime } = loadNumbers(history, facts);
+    expect(remainingOverTime.join(' ')).toBe('0,2 1,1 2,0 6,-1');
   });
 });

@@ -1,6 +1,3 @@
-import { once } from 'node:events';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -8,6 +5,7 @@ import { measureRoundTrips } from '../../bench/suites/strategies/round-trips.ts'
 import { openFarStores } from '../../lab/far-stores.ts';
 import { opened } from '../support/opened.ts';
 import { openTestStores } from '../support/stores.ts';
+import { serve } from './fake-service.ts';
 
 const stores = opened(openTestStores);
 const link = opened(() =>
@@ -26,26 +24,18 @@ afterAll(async () => {
   await pool.end();
 });
 
-/** A service whose attempts make known round trips. */
-async function serve(attempt: (n: number) => Promise<void>, status = 201) {
+/** A service whose attempts make known round trips. @returns its URL */
+function serviceOf(attempt: (n: number) => Promise<void>, status = 201): Promise<string> {
   let attempts = 0;
   const body = status === 201 ? '{"orderId":"x"}' : '{"type":"/problems/sold-out"}';
-  const server = createServer(async (request, response) => {
+  return serve(async (_body, response) => {
     await attempt(attempts++);
-    request.resume();
     response.writeHead(status).end(body);
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  const stop = () => {
-    server.closeAllConnections();
-    server.close();
-  };
-  return { url: `http://127.0.0.1:${port}`, [Symbol.dispose]: stop };
+  });
 }
 
 it('counts round trips that a customer waits for, and no background work', async () => {
-  using service = await serve(async (n) => {
+  const url = await serviceOf(async (n) => {
     if (n % 5 === 0) {
       void redis.ping();
       void pool.query('SELECT 4');
@@ -57,21 +47,21 @@ it('counts round trips that a customer waits for, and no background work', async
     await pool.query('SELECT 3');
     void redis.set('settled', 1);
   });
-  expect(await measureRoundTrips(link, service.url, 1)).toEqual({ redis: 2, postgres: 3 });
+  expect(await measureRoundTrips(link, url, 1)).toEqual({ redis: 2, postgres: 3 });
 });
 
 it('counts every second one', async () => {
-  using service = await serve(async (n) => {
+  const url = await serviceOf(async (n) => {
     await redis.get('a');
     if (n % 2 === 0) await redis.get('b');
   });
-  const { redis: trips, postgres } = await measureRoundTrips(link, service.url, 1);
+  const { redis: trips, postgres } = await measureRoundTrips(link, url, 1);
   expect(trips).toBeGreaterThanOrEqual(1.4);
   expect(trips).toBeLessThanOrEqual(1.6);
   expect(postgres).toBe(0);
 });
 
 it('rejects attempts that are not accepted, and restores the link', async () => {
-  using service = await serve(async () => {}, 409);
-  await expect(measureRoundTrips(link, service.url, 1)).rejects.toThrow(/not accepted.*409/);
+  const url = await serviceOf(async () => {}, 409);
+  await expect(measureRoundTrips(link, url, 1)).rejects.toThrow(/not accepted.*409/);
 });

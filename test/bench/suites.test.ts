@@ -20,28 +20,19 @@ const noMariadb = await whyNoMariadb();
 const stores = opened(openTestStores);
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-function start(...args: string[]) {
+function start(args: string) {
   const out = join(folder, String(Math.random()));
-  const child = spawn(process.execPath, ['--import', 'tsx', 'bench/main.ts', ...args, '--out', out], {
-    cwd: root,
-    env: {
-      PATH: process.env.PATH,
-      TMPDIR: tmpdir(),
-      DATABASE_URL: inject('postgresUrl'),
-      REDIS_URL: stores.redisUrl,
-    },
-  });
+  const command = ['--import', 'tsx', 'bench/main.ts', ...args.split(' '), '--out', out];
+  const urls = { DATABASE_URL: inject('postgresUrl'), REDIS_URL: stores.redisUrl };
+  const env = { PATH: process.env.PATH, TMPDIR: tmpdir(), ...urls };
+  const child = spawn(process.execPath, command, { cwd: root, env });
   const run = { child, out, shown: '', ended: once(child, 'exit') as Promise<[number | null]> };
-  const show = (chunk: Buffer): void => {
-    run.shown += chunk.toString();
-  };
-  child.stdout.on('data', show);
-  child.stderr.on('data', show);
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (run.shown += chunk));
   return run;
 }
 
-async function finished(...args: string[]) {
-  const { out, ended, ...run } = start(...args);
+async function finished(args: string) {
+  const { out, ended, ...run } = start(args);
   const [code] = await ended;
   const latest = join(out, 'latest');
   expect(existsSync(join(latest, 'results.json')), `${run.shown} ${code}`).toBe(true);
@@ -53,32 +44,32 @@ async function finished(...args: string[]) {
   return { code, results, latest };
 }
 
-/** Number of databases that trials left behind. */
-async function leftDatabases(): Promise<number> {
-  const { rows } = await stores.sql.query(
-    `SELECT 1 FROM pg_database WHERE datname ~ '^stampede_bench_[a-z0-9]+_[0-9]+$'`,
-  );
-  return rows.length;
+/** Checks that trials left no database behind. */
+async function expectNoDatabase(): Promise<void> {
+  const all = "SELECT datname FROM pg_database WHERE datname ~ '^stampede_bench_[a-z0-9]+_[0-9]+$'";
+  expect((await stores.sql.query(all)).rows).toEqual([]);
 }
+
+/** The verdict on each cell. */
+const verdictsOf = ({ summary }: Results) =>
+  Object.fromEntries(summary.map(({ cell, verdict }) => [cell, verdict]));
 
 /** Longer than a trial's own timeouts, 180 s until it sells and 120 s until it is settled: those name what is missing. */
 const BOUND_MS = 400_000;
 
 describe('npm run bench', () => {
-  const small = ['--smoke', '--duration', '0.6', '--stock', '60', '--rate', '1500', '--warmup', '0.3'];
+  const small = '--duration 0.6 --stock 60 --rate 1500 --warmup 0.3';
 
   it('compares strategies: capacity, selling out and audits, and leaves no database', async () => {
-    const { results, latest, code } = await finished('--strategies', 'unsafe,lua,for-update', ...small);
+    const { results, latest, code } = await finished(`--smoke --strategies unsafe,lua,for-update ${small}`);
     const trials = results.trials as readonly StrategyResult[];
     expect(trials.map(({ cell, load }) => `${cell} ${load}`).sort()).toEqual([
       ...['for-update closed', 'for-update open', 'lua closed', 'lua open', 'unsafe closed', 'unsafe open'],
     ]);
-    const verdicts = Object.fromEntries(results.summary.map(({ cell, verdict }) => [cell, verdict]));
-    expect(verdicts).toMatchObject({ lua: 'pass', 'for-update': 'pass', unsafe: 'fail (expected)' });
-    expect(code).toBe(0);
-    for (const { load, audit, accepted, soldOut, history, generator } of trials.filter(
-      (one) => !one.unsafe,
-    )) {
+    const expected = { lua: 'pass', 'for-update': 'pass', unsafe: 'fail (expected)' };
+    expect({ ...verdictsOf(results), code }).toMatchObject({ ...expected, code: 0 });
+    const safe = trials.filter((one) => !one.unsafe);
+    for (const { load, audit, accepted, soldOut, history, generator } of safe) {
       expect(audit.findings).toEqual([]);
       expect(soldOut > 0).toBe(load === 'open');
       // How much a closed loop sells in its time depends on the machine.
@@ -86,14 +77,14 @@ describe('npm run bench', () => {
       expect(generator.cpuS).not.toBeNull();
       expect(await readHistory(join(latest, history))).not.toEqual([]);
     }
-    expect(await leftDatabases()).toBe(0);
+    await expectNoDatabase();
   }, 180_000);
 
   it('measures with an added round-trip time, with k6 if there is one, and at several numbers of connections', async () => {
     const hasK6 = findK6() !== null;
     const load = hasK6 ? 'closed,k6' : 'closed';
-    const args = ['--strategies', 'lua', '--rtt-ms', '1', '--load', load, '--connections', '8,4'];
-    const { results } = await finished(...args, ...small);
+    const axes = `--rtt-ms 1 --connections 8,4 --load ${load}`;
+    const { results } = await finished(`--smoke --strategies lua ${axes} ${small}`);
     const trials = results.trials as readonly StrategyResult[];
     expect(trials.map(({ load, point }) => `${load} ${point.connections}`)).toEqual([
       'closed 8',
@@ -105,17 +96,7 @@ describe('npm run bench', () => {
   }, 180_000);
 
   it('reports finished trials when it is interrupted, and stops its processes', async () => {
-    const run = start(
-      '--strategies',
-      'lua,for-update',
-      '--rounds',
-      '3',
-      '--load',
-      'closed',
-      ...small.slice(1),
-      '--connections',
-      '4',
-    );
+    const run = start(`--strategies lua,for-update --rounds 3 --load closed --connections 4 ${small}`);
     await expect
       .poll(() => run.shown, { timeout: 120_000, interval: 100 })
       .toMatch(/round 1 {2}\S+ +[\d,.]+ accepted\/s/);
@@ -125,28 +106,26 @@ describe('npm run bench', () => {
     expect(run.shown).toMatch(/interrupted: \d+ of 9 trials were finished/);
     const results = JSON.parse(readFileSync(join(run.out, 'latest', 'results.json'), 'utf8')) as Results;
     expect(results.partial).toBe(true);
-    expect(await leftDatabases()).toBe(0);
+    await expectNoDatabase();
   }, 180_000);
 
-  it('rejects invalid options before anything starts', async () => {
-    for (const [args, why] of [
-      [['--strategies', 'lau'], 'did you mean "lua"?'],
-      [['fault'], 'there is no suite "fault"'],
-      [['locks', '--locks', 'redsi'], 'there is no lock "redsi"; did you mean "redis"?'],
-      [['limits', '--cells', 'bear'], 'there is no cell "bear"; did you mean "bare"?'],
-    ] as const) {
-      const run = start(...args);
-      const [code] = await run.ended;
-      expect({ code, shown: run.shown }).toEqual({ code: 2, shown: expect.stringContaining(why) });
-    }
-  }, 120_000);
+  it.each([
+    ['--strategies lau', 'did you mean "lua"?'],
+    ['fault', 'there is no suite "fault"'],
+    ['locks --locks redsi', 'there is no lock "redsi"; did you mean "redis"?'],
+    ['limits --cells bear', 'there is no cell "bear"; did you mean "bare"?'],
+  ])('rejects %s before anything starts', async (args, why) => {
+    const run = start(args);
+    const [code] = await run.ended;
+    expect({ code, shown: run.shown }).toEqual({ code: 2, shown: expect.stringContaining(why) });
+  });
 });
 
 describe('the other suites', () => {
   it('locks sees two holders exactly where nothing is locked, and counts requests and commands', async () => {
-    const args = ['--locks', 'redis,redis-setnx,redlock-5,none', '--waiters', '8'];
     // In a second, the server counts few commands besides those of grants, even on a busy machine.
-    const { code, results } = await finished('locks', '--smoke', '--duration', '1', ...args);
+    const args = 'locks --smoke --duration 1 --waiters 8 --locks redis,redis-setnx,redlock-5,none';
+    const { code, results } = await finished(args);
     expect(code).toBe(0);
     const row = (name: string) => results.summary.find(({ cell }) => cell === name)!;
     for (const name of ['redis', 'redis-setnx', 'redlock-5']) {
@@ -162,32 +141,23 @@ describe('the other suites', () => {
   }, 180_000);
 
   it('faults shows a lock that keeps one holder and one that does not, and strategies with their audit', async () => {
-    const subjects = ['--locks', 'redis,redis-owner', '--strategies', 'unsafe,lua'];
-    const { code, results } = await finished(
-      'faults',
-      '--smoke',
-      '--faults',
-      'holder-paused,redis-emptied',
-      ...subjects,
+    const subjects = '--locks redis,redis-owner --strategies unsafe,lua';
+    const faults = 'faults --smoke --faults holder-paused,redis-emptied';
+    const { code, results } = await finished(`${faults} ${subjects}`);
+    const words = results.matrices!.map(({ rows }) =>
+      rows.map(({ name, cells }) => `${name}: ${cells[0]?.word}`),
     );
-    const words = results.matrices!.map(({ rows }) => rows.map(({ name, cells }) => [name, cells[0]?.word]));
     expect(words).toEqual([
-      [
-        ['redis-owner', 'two holders'],
-        ['redis', 'one holder'],
-      ],
-      [
-        ['unsafe', 'oversold'],
-        ['lua', 'kept'],
-      ],
+      ['redis-owner: two holders', 'redis: one holder'],
+      ['unsafe: oversold', 'lua: kept'],
     ]);
     expect(code).toBe(0);
   });
 
   it('points finds duplicates where a lock alone guards, and none behind the unique key', async () => {
-    const { code, results } = await finished('points', '--smoke');
-    const verdicts = Object.fromEntries(results.summary.map(({ cell, verdict }) => [cell, verdict]));
-    expect(verdicts).toEqual({ 'unique-key': 'pass', lock: 'pass', 'lock-alone': 'fail (expected)' });
+    const { code, results } = await finished('points --smoke');
+    const expected = { 'unique-key': 'pass', lock: 'pass', 'lock-alone': 'fail (expected)' };
+    expect(verdictsOf(results)).toEqual(expected);
     for (const { values } of results.summary) {
       expect(values.awardsPerSecond!.median).toBeGreaterThan(0);
       expect(values.repeatsPerSecond!.median).toBeGreaterThan(0);
@@ -196,14 +166,14 @@ describe('the other suites', () => {
   });
 
   it('tasks delivers every task, although a process is killed', async () => {
-    const { code, results } = await finished('tasks', '--smoke', '--pick', 'lock');
+    const { code, results } = await finished('tasks --smoke --pick lock');
     expect(results.summary).toMatchObject([{ cell: 'lock', verdict: 'pass', findings: [] }]);
     expect(results.summary[0]!.values.repeats!.median).toBe(0);
     expect(code).toBe(0);
   });
 
   it.skipIf(noMariadb !== null)('innodb shows which rows wait, and a deadlock by a unique key', async () => {
-    const { code, results } = await finished('innodb', '--smoke');
+    const { code, results } = await finished('innodb --smoke');
     const [locks, deadlocks] = results.tables;
     const of = (search: string) =>
       locks!.rows.filter(([first]) => first === search).map(([, server, locked]) => [server, locked]);
@@ -225,27 +195,16 @@ describe('the other suites', () => {
   it.each([
     [
       'limits',
-      [
-        '--cells',
-        'bare,lua-tickets,group-commit,sold-out,pgbench',
-        '--duration',
-        '0.4',
-        '--generator',
-        'autocannon',
-      ],
+      '--cells bare,lua-tickets,group-commit,sold-out,pgbench --duration 0.4 --generator autocannon',
       5,
     ],
-    ['scale', ['--cells', 'redis-3-service-2-sales-100', '--duration', '0.4'], 1],
-    [
-      'memory',
-      ['--duration', '1', '--connections', '32', '--pin', 'none', '--profile', '--cells', 'mixed'],
-      1,
-    ],
-    ['overload', ['--duration', '1', '--warmup', '0.5', '--most', '300'], 1],
+    ['scale', '--cells redis-3-service-2-sales-100 --duration 0.4', 1],
+    ['memory', '--duration 1 --connections 32 --pin none --profile --cells mixed', 1],
+    ['overload', '--duration 1 --warmup 0.5 --most 300', 1],
   ] as const)(
     '%s measures, audits and reports',
     async (name, args, cells) => {
-      const { results } = await finished(name, '--smoke', ...args);
+      const { results } = await finished(`${name} --smoke ${args}`);
       expect(results.suite).toBe(name);
       expect(results.summary).toHaveLength(cells);
       for (const { verdict, findings, values, invalid } of results.summary) {

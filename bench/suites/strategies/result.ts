@@ -76,7 +76,7 @@ export interface StrategyResult extends TrialBase, LoadNumbers {
 const curvePercents = [0, 10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 100];
 const timelinePoints = 40;
 
-export interface LoadFacts {
+interface LoadFacts {
   /** Units on offer, all sales together. */
   readonly stock: number;
   /** Orders reached the stock. */
