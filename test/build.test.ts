@@ -1,4 +1,4 @@
-/** A folder that cannot be written is named before the compiler runs. */
+/** What keeps the service from being built is named before the compiler runs. */
 import { spawnSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -8,92 +8,82 @@ import { startLocalStores } from '../src/local/stores.ts';
 
 const SCRIPT = 'check-build.js';
 const NOBODY = 65_534;
+const isRoot = process.getuid?.() === 0;
 let folder: string;
+const inFolder = (name: string) => path.join(folder, name);
+const requireNode = (node: string) =>
+  writeFileSync(inFolder('package.json'), JSON.stringify({ type: 'module', engines: { node } }));
+function createDist(mode: number) {
+  mkdirSync(inFolder('dist'));
+  writeFileSync(inFolder('dist/.tsbuildinfo'), '');
+  chmodSync(inFolder('dist'), mode);
+}
 
 beforeEach(() => {
   folder = mkdtempSync(path.join(tmpdir(), 'stampede-test-build-'));
   chmodSync(folder, 0o755);
-  copyFileSync(new URL(`../scripts/${SCRIPT}`, import.meta.url), path.join(folder, SCRIPT));
-  writeFileSync(path.join(folder, 'package.json'), '{"type":"module","engines":{"node":">=20.19"}}');
-  mkdirSync(path.join(folder, 'node_modules/typescript'), { recursive: true });
+  copyFileSync(new URL(`../scripts/${SCRIPT}`, import.meta.url), inFolder(SCRIPT));
+  requireNode('>=20.19');
+  mkdirSync(inFolder('node_modules/typescript'), { recursive: true });
 });
 afterEach(() => rmSync(folder, { recursive: true }));
 
 /** Runs the script; if the tests run as root, as a user who does not own the folder. */
 function check() {
-  const ids = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : {};
-  const { status, stderr } = spawnSync(process.execPath, [SCRIPT], { cwd: folder, encoding: 'utf8', ...ids });
-  return { status, sentence: stderr };
+  const user = isRoot ? { uid: NOBODY, gid: NOBODY } : {};
+  const { status, stderr } = spawnSync(process.execPath, [SCRIPT], {
+    cwd: folder,
+    encoding: 'utf8',
+    ...user,
+  });
+  return { status, stderr };
 }
 
-it('an install without the compiler names the command that starts the compiled service', () => {
-  rmSync(path.join(folder, 'node_modules'), { recursive: true });
-  const { status, sentence } = check();
-  expect(status).toBe(1);
-  expect(sentence).toContain('dist/commands/start.js');
-});
-
-it.runIf(process.getuid?.() === 0).each([
-  ['a folder of another user', () => mkdirSync(path.join(folder, 'dist')), 'dist'],
-  ['a project of another user', () => {}, ''],
+const denied = (place: string) =>
+  `This user cannot write the compiled service to ${place} (EACCES). Change the owner with sudo chown -R ` +
+  `${NOBODY}:${NOBODY} '${place}', or copy the project to a folder of your own and run it there.\n`;
+const refusals: [string, () => void, () => string][] = [
   [
-    'a file of another user in it',
-    () => {
-      mkdirSync(path.join(folder, 'dist'));
-      writeFileSync(path.join(folder, 'dist', '.tsbuildinfo'), '');
-      chmodSync(path.join(folder, 'dist'), 0o777);
-    },
-    'dist',
+    'no compiler',
+    () => rmSync(inFolder('node_modules'), { recursive: true }),
+    () => 'dist/commands/start.js',
   ],
-])('%s: one sentence that names it and says what to do', (_name, prepare, named) => {
-  prepare();
-  const refused = path.join(folder, named);
-  expect(check()).toEqual({
-    status: 1,
-    sentence:
-      `This user cannot write the compiled service to ${refused.replace(/\/$/, '')} (EACCES). Change the owner with ` +
-      `sudo chown -R ${NOBODY}:${NOBODY} '${refused.replace(/\/$/, '')}', or copy the project to a folder of your own and ` +
-      'run it there.\n',
-  });
-});
+  ['an old Node.js', () => requireNode('>=99.1'), () => 'is too old: Stampede needs >=99.1.\n'],
+  ['a project of another user', () => {}, () => denied(folder)],
+  ['a folder of another user', () => createDist(0o755), () => denied(inFolder('dist'))],
+  ['a file of another user', () => createDist(0o777), () => denied(inFolder('dist'))],
+];
+
+it.each(refusals.filter(([what]) => isRoot || !what.includes('another user')))(
+  '%s: one line that names it and says what to do',
+  (_what, prepare, sentence) => {
+    prepare();
+    const { status, stderr } = check();
+    expect(status).toBe(1);
+    expect(stderr).toMatch(/^.+\n$/);
+    expect(stderr).toContain(sentence());
+  },
+);
 
 it('a folder that can be written passes, and is made when missing; only the first build is announced', () => {
   chmodSync(folder, 0o777);
-  expect(check()).toEqual({ status: 0, sentence: expect.stringContaining('for the first start only') });
-  writeFileSync(path.join(folder, 'dist', '.tsbuildinfo'), '');
-  chmodSync(path.join(folder, 'dist', '.tsbuildinfo'), 0o666);
-  expect(check()).toEqual({ status: 0, sentence: '' });
-});
-
-it('an old Node.js is named before the compiler runs', () => {
-  writeFileSync(path.join(folder, 'package.json'), '{"type":"module","engines":{"node":">=99.1"}}');
-  expect(check()).toEqual({
-    status: 1,
-    sentence: `Node.js ${process.versions.node} is too old: Stampede needs >=99.1.\n`,
-  });
+  expect(check()).toEqual({ status: 0, stderr: expect.stringContaining('for the first start only') });
+  writeFileSync(inFolder('dist/.tsbuildinfo'), '');
+  chmodSync(inFolder('dist/.tsbuildinfo'), 0o666);
+  expect(check()).toEqual({ status: 0, stderr: '' });
 });
 
 /** Skipped where the kernel does not let root mount, such as in an unprivileged container. */
-it.runIf(process.getuid?.() === 0)(
-  'a read-only file system: no advice to change the owner',
-  async ({ skip }) => {
-    const mount = (...args: string[]) => spawnSync('mount', args).status === 0;
-    if (!mount('--bind', folder, folder)) return skip();
-    try {
-      if (!mount('-o', 'remount,ro,bind', folder)) return skip();
-      expect(check().sentence).toContain('(EROFS). The file system is read-only: copy the project');
-      const stores = startLocalStores({
-        folder: path.join(folder, '.local'),
-        postgres: true,
-        redis: false,
-        say: () => {},
-      });
-      await expect(stores).rejects.toMatchObject({
-        code: 'folder-unusable',
-        message: expect.stringMatching(/file system is read-only. Run a copy/),
-      });
-    } finally {
-      spawnSync('umount', [folder]);
-    }
-  },
-);
+it.runIf(isRoot)('a read-only file system: no advice to change the owner', async ({ skip }) => {
+  const mount = (...args: string[]) => spawnSync('mount', args).status === 0;
+  if (!mount('--bind', folder, folder)) return skip();
+  try {
+    if (!mount('-o', 'remount,ro,bind', folder)) return skip();
+    expect(check().stderr).toContain('(EROFS). The file system is read-only: copy the project');
+    const stores = startLocalStores({ folder: inFolder('.local'), postgres: true, redis: false, say() {} });
+    const message = expect.stringMatching(/file system is read-only. Run a copy/);
+    await expect(stores).rejects.toMatchObject({ code: 'folder-unusable', message });
+  } finally {
+    spawnSync('umount', [folder]);
+  }
+});

@@ -1,249 +1,276 @@
-/** docker-compose.yml, read without a Docker engine: its variables are Stampede's, and its parts fit together. */
-import { existsSync, readFileSync } from 'node:fs';
-import { describe, expect, it } from 'vitest';
+/** docker-compose.yml, read without a Docker engine: it has no default password, and its parts fit together and to the documents. */
+import { execFileSync } from 'node:child_process';
+import { cpSync, existsSync, mkdtempSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { parseEnv as parseEnvFile } from 'node:util';
+import { Redis } from 'ioredis';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { parse } from 'yaml';
+import { temporaryFolder } from '../lab/kit/temporary-folder.ts';
 import { youngGeneration } from '../lab/service.ts';
+import { parseEnv } from '../src/config/env.ts';
 import { parseDatabaseUrl } from '../src/config/urls/database.ts';
 import { parseRedisUrl } from '../src/config/urls/redis.ts';
-import { compose, configOf, stampedes } from './support/compose.ts';
+import { findRedisServer, startRedisServer } from '../src/local/redis-server.ts';
+import { choices } from '../src/service/core.ts';
 
-const root = new URL('../', import.meta.url);
-const text = (file: string) => readFileSync(new URL(file, root), 'utf8');
+const root = fileURLToPath(new URL('../', import.meta.url));
+const text = (file: string) => readFileSync(path.join(root, file), 'utf8');
 
-const { services, configs } = compose;
-const all = Object.entries(services);
-const inProfile = (profile: string) => all.filter(([, { profiles }]) => profiles?.includes(profile));
-/** Services without a profile always run. */
-const always = all.filter(([, { profiles }]) => profiles === undefined).map(([name]) => name);
-/** Each of these profiles is a separate deployment; the names of its services start with the profile. */
-const deployments = ['ha', 'cluster', 'alone'];
-const deploymentOf = (name: string) => deployments.find((profile) => name.startsWith(`${profile}-`));
-/** The services of this profile only watch others. */
-const isObserver = (name: string) => services[name]!.profiles?.includes('observe') === true;
-/** A text in which Compose has replaced `$$`. */
-const unescaped = (text: string) => text.replaceAll('$$', '$');
-const contentOf = (config: string) => unescaped(configs[config]!.content!);
-const commandOf = (name: string) => unescaped(services[name]!.command!.join(' '));
-const named = (names: readonly string[], port: number) => names.map((host) => ({ host, port }));
+/** Runs scripts/secrets.sh in a new folder with this `.env`. @returns the variables of its `.env` */
+function writeSecrets(existing = '') {
+  const folder = mkdtempSync(path.join(tmpdir(), 'stampede-test-secrets-'));
+  const file = path.join(folder, '.env');
+  writeFileSync(file, existing);
+  cpSync(`${root}scripts/secrets.sh`, path.join(folder, 'scripts/secrets.sh'));
+  execFileSync('sh', ['scripts/secrets.sh'], { cwd: folder, stdio: 'ignore' });
+  expect(statSync(file).mode & 0o077, 'others may not read .env').toBe(0);
+  return parseEnvFile(readFileSync(file, 'utf8')) as Record<string, string>;
+}
 
-it.each(stampedes)('passes a service a valid configuration: %s', (name) => {
-  const config = configOf(name);
-  const strategy = deploymentOf(name) === 'alone' ? 'group-commit' : 'lua';
-  expect(config).toMatchObject({ host: '0.0.0.0', strategy, confirm: 'durable' });
-  expect(config.adminTokens).toHaveLength(1);
-  const known = text('.env.example');
-  for (const variable of Object.keys(services[name]!.environment)) expect(known).toContain(`${variable}=`);
-});
+/** What Compose reads: it merges `<<`, and replaces `${NAME}`, `${NAME:-default}` and `${NAME:?message}`, but not `$$`. */
+function readCompose(env: Readonly<Record<string, string | undefined>>) {
+  const replaced = (match: string, name = '', kind = '', rest = '') => {
+    if (kind === '?' && !env[name]) throw new Error(`required variable ${name} is missing a value: ${rest}`);
+    return match === '$$' ? match : env[name] || (kind === '-' ? rest : '');
+  };
+  const interpolated = (_: unknown, value: unknown) =>
+    typeof value === 'string' ? value.replace(/\$\$|\$\{(\w+)(?::([-?])([^}]*))?\}/g, replaced) : value;
+  // The limit of aliases is for untrusted files.
+  return parse(text('docker-compose.yml'), interpolated, { merge: true, maxAliasCount: -1 });
+}
 
-it('waits for healthy stores, and for the servers of a profile that is on', () => {
-  expect(Object.keys(services.stampede!.depends_on!).sort()).toEqual(
-    all
-      .map(([name]) => name)
-      .filter((name) => name !== 'stampede' && deploymentOf(name) === undefined && !isObserver(name))
-      .sort(),
-  );
-  for (const [waiting, { depends_on }] of all) {
-    for (const [name, { condition, required }] of Object.entries(depends_on ?? {})) {
-      const { healthcheck, restart } = services[name]!;
-      // A service without a healthcheck does its work and ends.
-      const ends = healthcheck === undefined;
-      expect(condition, name).toBe(ends ? 'service_completed_successfully' : 'service_healthy');
-      if (ends) expect(restart).toBe('no');
-      else expect(healthcheck.test.length).toBeGreaterThan(1);
-      const isThere = always.includes(name) || deploymentOf(waiting) !== undefined || isObserver(waiting);
-      expect(required ?? true, `${waiting} on ${name}`).toBe(isThere);
-    }
-  }
-});
+const secrets = writeSecrets();
+const { services, configs } = readCompose(secrets);
+const names = Object.keys(services);
+/** The services that run Stampede. */
+const stampedes = names.filter((name) => services[name].build);
+const inProfile = (profile: string) => names.filter((name) => services[name].profiles?.includes(profile));
+/** These profiles are separate deployments; the names of their services start with the profile. */
+const deploymentOf = (name: string) => /^(ha|cluster|alone|observe)-/.exec(name)?.[1] ?? '';
+const [, imageHost] = / HOST=(\S+)/.exec(text('Dockerfile'))!;
+const configOf = (name: string) => parseEnv({ HOST: imageHost, ...services[name].environment }, choices);
+const contentOf = (config: string): string => (configs[config].content ?? '').replaceAll('$$', '$');
+const commandOf = (name: string): string => (services[name].command ?? []).join(' ').replaceAll('$$', '$');
+/** Host ports that a service publishes. */
+const portsOf = (name: string): string[] =>
+  (services[name].ports ?? []).map((port: string) => port.split(':')[1]);
 
-it('pins every image, and starts the same services without a profile', () => {
-  expect(always.sort()).toEqual(['postgres', 'redis', 'stampede']);
-  expect(stampedes).toEqual([
-    'stampede',
-    'ha-stampede-1',
-    'ha-stampede-2',
-    'cluster-stampede',
-    'alone-stampede',
-  ]);
-  for (const [name, { image }] of all)
-    if (!stampedes.includes(name)) expect(image, name).toMatch(/^([a-z]+\/)?[a-z]+:v?\d+(\.\d+)*$/);
+it('pins every image, and starts three services without a profile', () => {
+  expect(names.filter((name) => !services[name].profiles).sort()).toEqual(['postgres', 'redis', 'stampede']);
+  const images = names.flatMap((name) => services[name].image ?? []);
+  for (const image of images) expect(image).toMatch(/^([a-z]+\/)?[a-z]+:v?\d+(\.\d+)*$/);
   // Locks rely on the same Redis everywhere, and a standby on the same Postgres.
-  for (const product of ['redis', 'postgres']) {
-    const images = all.flatMap(([, { image }]) => (image?.startsWith(`${product}:`) ? [image] : []));
-    expect(new Set(images).size).toBe(1);
-  }
+  for (const product of ['redis:', 'postgres:'])
+    expect(new Set(images.filter((image) => image.startsWith(product))).size).toBe(1);
 });
 
-it.each(stampedes)('gives a service a role that owns nothing, and another one that migrates: %s', (name) => {
-  const { databaseUrl, migrationDatabaseUrl } = configOf(name);
-  const [serving, migrating] = [databaseUrl!, migrationDatabaseUrl!].map((url) => {
-    const address = parseDatabaseUrl(url);
-    return typeof address === 'string' ? null : { ...address, url: new URL(address.url) };
+describe.each(stampedes)('the service %s', (name) => {
+  it('gets a valid configuration', () => {
+    expect(configOf(name).adminTokens).toHaveLength(1);
+    const known = text('.env.example');
+    for (const variable of Object.keys(services[name].environment)) expect(known).toContain(`${variable}=`);
   });
-  expect(serving!.hosts).toEqual(migrating!.hosts);
-  const host = serving!.url.hostname;
-  expect(migrating!.url).toMatchObject({ host: serving!.url.host, pathname: serving!.url.pathname });
-  const { environment, configs: files } = services[host]!;
-  const { username, password } = serving!.url;
-  expect(password).toBe(environment.SERVICE_PASSWORD);
-  expect([migrating!.url.username, migrating!.url.password]).toEqual([
-    environment.POSTGRES_USER,
-    environment.POSTGRES_PASSWORD,
-  ]);
-  expect(username).not.toBe(environment.POSTGRES_USER);
-  for (const { target } of files!) expect(target).toMatch(/^\/docker-entrypoint-initdb\.d\/.+\.sh$/);
-  const scripts = files!.map(({ source }) => contentOf(source)).join('\n');
-  expect(scripts).toContain(`CREATE ROLE ${username} LOGIN PASSWORD :'password';\n`);
-  expect(scripts).toContain('-v password="$SERVICE_PASSWORD"');
+
+  it('waits for all servers of its deployment', () => {
+    const awaitedBy = (one: string): string[] =>
+      Object.keys(services[one].depends_on ?? {}).flatMap((other) => [other, ...awaitedBy(other)]);
+    const own = names.filter((one) => deploymentOf(one) === deploymentOf(name));
+    const servers = own.filter((one) => !stampedes.includes(one) && !one.endsWith('-proxy'));
+    expect(new Set(awaitedBy(name))).toEqual(new Set(servers));
+  });
+
+  it('logs in with its own passwords: to Postgres with a role that owns nothing, and another one that migrates', () => {
+    const { databaseUrl, migrationDatabaseUrl, postgresAlone } = configOf(name);
+    const { POSTGRES_PASSWORD, POSTGRES_SERVICE_PASSWORD, REDIS_SERVICE_PASSWORD } = secrets;
+    const [serving, owner] = [
+      `stampede_service:${POSTGRES_SERVICE_PASSWORD}`,
+      `stampede:${POSTGRES_PASSWORD}`,
+    ];
+    expect(databaseUrl).toContain(`//${serving}@`);
+    expect(migrationDatabaseUrl).toBe(databaseUrl!.replace(serving, owner));
+    const { environment, configs: files } = services[/@([\w-]+)/.exec(databaseUrl!)![1]!];
+    const passwords = { POSTGRES_PASSWORD, SERVICE_PASSWORD: POSTGRES_SERVICE_PASSWORD };
+    expect(environment).toMatchObject({ POSTGRES_USER: 'stampede', ...passwords });
+    const scripts = files.map(({ source }: { source: string }) => contentOf(source)).join('');
+    expect(scripts).toContain(`CREATE ROLE stampede_service LOGIN PASSWORD :'password';\n`);
+    const found = JSON.stringify(services[name].environment).matchAll(/:\/\/([^@"]*)/g);
+    const inRedis = postgresAlone ? [] : [`stampede:${REDIS_SERVICE_PASSWORD}`];
+    expect(new Set([...found].map(([, one]) => one))).toEqual(new Set([serving, owner, ...inRedis]));
+  });
+
+  it('has no capability, and a read-only file system', () => {
+    const { read_only, cap_drop, security_opt } = services[name];
+    expect([read_only, cap_drop, security_opt]).toEqual([true, ['ALL'], ['no-new-privileges:true']]);
+  });
+});
+
+it('waits for what becomes healthy or ends, and requires only what runs with it', () => {
+  for (const waiting of names)
+    for (const [name, { condition, required = true }] of Object.entries<Record<string, unknown>>(
+      services[waiting].depends_on ?? {},
+    )) {
+      const { healthcheck, restart, profiles } = services[name];
+      // A service without a healthcheck does its work and ends.
+      expect(condition, name).toBe(healthcheck ? 'service_healthy' : 'service_completed_successfully');
+      if (!healthcheck) expect(restart).toBe('no');
+      const runsWith = !profiles || profiles.some((profile: string) => inProfile(profile).includes(waiting));
+      expect(required, `${waiting} on ${name}`).toBe(runsWith);
+    }
 });
 
 it('publishes ports on the loopback only, each once', () => {
-  const ports = all.flatMap(([, service]) => service.ports ?? []);
-  for (const port of ports) expect(port).toMatch(/^127\.0\.0\.1:\d+:\d+$/);
-  expect(new Set(ports.map((port) => port.split(':')[1])).size).toBe(ports.length);
+  for (const port of names.flatMap((name) => services[name].ports ?? []))
+    expect(port).toMatch(/^127\.0\.0\.1:\d+:\d+$/);
+  const ports = names.flatMap(portsOf);
+  expect(new Set(ports).size).toBe(ports.length);
 });
 
-describe('the servers of locks', () => {
-  /** A service's published ports, on the host. */
-  const published = (name: string) => services[name]!.ports!.map((port) => Number(port.split(':')[1]));
+it('no two servers share a volume, and those that announce a name have it', () => {
+  const volumes = names.flatMap((name) => services[name].volumes ?? []).map((one) => one.split(':')[0]);
+  expect(new Set(volumes).size).toBe(volumes.length);
+  for (const name of names)
+    if (services[name].hostname || commandOf(name).includes('$HOSTNAME'))
+      expect(services[name].hostname).toBe(name);
+});
 
-  it('have the addresses in docs/how-to/choose-a-lock.md by which a service on the host reaches them', () => {
-    const page = text('docs/how-to/choose-a-lock.md');
-    const urls = inProfile('redlock')
-      .flatMap(([name]) => published(name))
-      .map((port) => `redis://127.0.0.1:${port}`);
-    expect(page).toContain(`REDLOCK_URLS=${urls.join(',')}`);
-    expect(page).toContain(`ZOOKEEPER_URL=127.0.0.1:${published('zookeeper')[0]}`);
-    expect(page).toContain(`--port ${published('redis-replica')[0]} `);
-  });
+it('gives services files that exist, each used, with every $ escaped that is not a variable of Compose', () => {
+  const given = names.flatMap((name) => services[name].configs ?? []).map(({ source }) => source);
+  expect([...new Set(given)].sort()).toEqual(Object.keys(configs).sort());
+  for (const { file } of Object.values<{ file?: string }>(configs))
+    if (file !== undefined) expect(existsSync(root + file), file).toBe(true);
+  const commands = names.map((name) => services[name].command);
+  expect(JSON.stringify([configs, commands]).replaceAll('$$', '')).not.toContain('$');
+});
 
-  it.each(['redlock', 'replica', 'zookeeper'])('are started with the lock by one command: %s', (profile) => {
-    const lock = profile === 'replica' ? 'redis-wait' : profile;
+it('the servers of locks have the addresses and commands of docs/how-to/choose-a-lock.md', () => {
+  const page = text('docs/how-to/choose-a-lock.md');
+  const redlock = inProfile('redlock').flatMap(portsOf);
+  expect(page).toContain(`REDLOCK_URLS=${redlock.map((port) => `redis://127.0.0.1:${port}`).join(',')}\n`);
+  expect(page).toContain(`ZOOKEEPER_URL=127.0.0.1:${portsOf('zookeeper')[0]} `);
+  expect(page).toContain(`--port ${portsOf('redis-replica')[0]} `);
+  for (const [lock, profile = lock] of [['redlock'], ['redis-wait', 'replica'], ['zookeeper']] as const) {
     const command = `STRATEGY=global-lock LOCK=${lock} docker compose --profile ${profile} up`;
     for (const file of ['docker-compose.yml', 'docs/how-to/choose-a-lock.md'])
       expect(text(file)).toContain(command);
-    expect(inProfile(profile).length).toBeGreaterThan(0);
-  });
-});
-
-describe.each(deployments)('the profile %s', (profile) => {
-  const names = inProfile(profile).map(([name]) => name);
-  const own = stampedes.filter((name) => names.includes(name));
-
-  it('waits for all its servers before a service starts', () => {
-    const serversBefore = (name: string): string[] =>
-      Object.keys(services[name]!.depends_on ?? {}).flatMap((other) => [other, ...serversBefore(other)]);
-    const servers = names.filter((name) => !own.includes(name) && !name.endsWith('-proxy'));
-    for (const name of own) expect([...new Set(serversBefore(name))].sort()).toEqual(servers.sort());
-  });
-});
-
-describe('the profile ha', () => {
-  const names = inProfile('ha').map(([name]) => name);
-  const having = (part: string) => names.filter((name) => name.startsWith(`ha-${part}`));
-
-  it('has three Sentinels, two of which must agree on the primary that they monitor', () => {
-    const sentinels = having('sentinel');
-    const primary = having('redis').find((name) => services[name]!.environment?.FIRST_ROLE === undefined)!;
-    for (const name of having('stampede'))
-      expect(parseRedisUrl(configOf(name).redisUrl!)).toMatchObject({
-        kind: 'sentinel',
-        service: 'sale',
-        hosts: named(sentinels, 26_379),
-      });
-    expect(sentinels).toHaveLength(3);
-    for (const name of sentinels) {
-      const command = commandOf(name);
-      expect(command).toContain(`\nsentinel monitor sale ${primary} 6379 2\n`);
-      expect(command).toContain('\nsentinel auth-pass sale $REDIS_PASSWORD\n');
-      // Docker gives a restarted server another address.
-      expect(command).toContain('sentinel resolve-hostnames yes\nsentinel announce-hostnames yes\n');
-      expect(command).toContain('sentinel announce-ip $HOSTNAME\n');
-      expect(services[name]!.hostname).toBe(name);
-      expect(services[name]!.healthcheck!.test.join()).toContain('ckquorum sale');
-    }
-  });
-
-  it('has a primary of Redis and a replica, which keep their data and are known by their names', () => {
-    const [primary, replica, ...others] = having('redis');
-    expect(others).toEqual([]);
-    expect(services[primary!]!.environment).not.toHaveProperty('FIRST_ROLE');
-    expect(services[replica!]!.environment.FIRST_ROLE).toBe(`replicaof ${primary} 6379`);
-    for (const name of [primary!, replica!]) {
-      const command = commandOf(name);
-      expect(command).toMatch(/^sh -c \[ -f redis\.conf \] \|\| echo "\$FIRST_ROLE" >redis\.conf\n/);
-      expect(command).toMatch(
-        /exec redis-server redis\.conf .*--aclfile [\s\S]*--appendonly yes .*noeviction/,
-      );
-      expect(command).toContain('--replica-announce-ip $HOSTNAME');
-      expect(services[name]!.hostname).toBe(name);
-      expect(services[name]!.volumes).toEqual([`${name}:/data`]);
-    }
-  });
-
-  it('has a primary of Postgres that waits for its standby', () => {
-    const [primary, standby, ...others] = having('postgres');
-    expect(others).toEqual([]);
-    for (const name of having('stampede'))
-      expect(parseDatabaseUrl(configOf(name).databaseUrl!)).toMatchObject({
-        hosts: named([primary!, standby!], 5_432),
-      });
-    const { source } = services[primary!]!.configs!.find((file) => file.source.startsWith('ha-'))!;
-    const script = contentOf(source);
-    expect(script).toContain('host replication all all scram-sha-256');
-    const [, name] = /ALTER SYSTEM SET synchronous_standby_names = '(\w+)'/.exec(script)!;
-    const { POSTGRES_USER } = services[primary!]!.environment;
-    const command = commandOf(standby!);
-    expect(command).toContain(
-      `pg_basebackup -d postgresql://${POSTGRES_USER}:$POSTGRES_PASSWORD@${primary}:5432 `,
-    );
-    // A promoted standby must not wait for itself.
-    expect(command).toContain(`exec postgres -c cluster_name=${name} -c synchronous_standby_names=\n`);
-    expect(services[primary!]!.command).toBeUndefined();
-  });
-});
-
-describe('the profile cluster', () => {
-  const nodes = inProfile('cluster').flatMap(([name]) => (/-redis-/.test(name) ? [name] : []));
-
-  it('has six servers, which the service and the command that forms the cluster name', () => {
-    expect(nodes).toHaveLength(6);
-    expect(parseRedisUrl(configOf('cluster-stampede').redisUrl!)).toMatchObject({
-      kind: 'cluster',
-      hosts: named(nodes, 6_379),
-    });
-    const command = commandOf('cluster-create');
-    const [, numbers] = /for n in ([\d ]+); do\n.*getent hosts cluster-redis-\$n\)/.exec(command)!;
-    expect(numbers!.split(' ').map((n) => `cluster-redis-${n}`)).toEqual(nodes);
-    expect(command).toMatch(
-      /--cluster create "\$\{nodes\[@\]\/%\/:6379\}" --cluster-replicas 1 --cluster-yes\n/,
-    );
-    expect(Object.keys(services['cluster-create']!.depends_on!)).toEqual(nodes);
-  });
-});
-
-it('gives services files that exist', () => {
-  for (const [name, { content, file }] of Object.entries(configs)) {
-    expect(content === undefined, name).toBe(file !== undefined);
-    if (file !== undefined) expect(existsSync(new URL(file, root)), file).toBe(true);
+    expect(inProfile(profile)).not.toEqual([]);
   }
 });
 
-it('escapes every $ that is not a variable of Compose', () => {
-  const texts = [
-    ...Object.values(configs).map(({ content = '' }) => content),
-    ...all.flatMap(([, { command }]) => command ?? []),
-  ];
-  for (const text of texts) expect(text.replaceAll('$$', '')).not.toContain('$');
-});
-
-it('declares the files that it gives to services, and no other', () => {
-  const given = all.flatMap(([, service]) => (service.configs ?? []).map(({ source }) => source));
-  expect([...new Set(given)].sort()).toEqual(Object.keys(configs).sort());
+it('servers are named where others need them: by services, Sentinels, replicas, the cluster and the proxy', () => {
+  const having = (part: string) => names.filter((name) => name.startsWith(part));
+  const hostsOf = (part: string, port: number) => having(part).map((host) => ({ host, port }));
+  const redisOf = (name: string) => parseRedisUrl(configOf(name).redisUrl!);
+  const sentinels = { kind: 'sentinel', service: 'sale', hosts: hostsOf('ha-sentinel', 26_379) };
+  expect(sentinels.hosts).toHaveLength(3);
+  for (const name of having('ha-stampede')) {
+    expect(redisOf(name)).toMatchObject(sentinels);
+    expect(parseDatabaseUrl(configOf(name).databaseUrl!)).toMatchObject({
+      hosts: hostsOf('ha-postgres', 5_432),
+    });
+  }
+  const cluster = { kind: 'cluster', hosts: hostsOf('cluster-redis', 6_379) };
+  expect(redisOf('cluster-stampede')).toMatchObject(cluster);
+  const numbers = having('cluster-redis').map((name) => name.replace(/\D/g, ''));
+  expect(commandOf('cluster-create')).toContain(`for n in ${numbers.join(' ')}; do\n`);
+  const named = JSON.stringify([services, configs]).matchAll(/(?<![\w-])((?:ha|cluster)-[\w-]+)[: ]\d{4}/g);
+  expect(names).toEqual(expect.arrayContaining([...named].map(([, name]) => name)));
+  const [, standby] = /synchronous_standby_names = '(\w+)'/.exec(contentOf('ha-postgres-init'))!;
+  expect(commandOf('ha-postgres-standby')).toContain(` cluster_name=${standby} `);
 });
 
 it('starts the service as npm start does, and as the bench does', () => {
-  const { scripts } = JSON.parse(text('package.json')) as { scripts: { start: string } };
-  const [, ...command] = scripts.start.split(' ');
+  const [, ...command] = JSON.parse(text('package.json')).scripts.start.split(' ');
   expect(text('Dockerfile')).toContain(`CMD ${JSON.stringify(command).replaceAll(',', ', ')}`);
   expect(command).toContain(youngGeneration);
+});
+
+describe('secrets', () => {
+  const variables = Object.keys(secrets);
+
+  it.each(variables)('without %s, Compose names the command that writes it', (name) => {
+    expect(() => readCompose({ ...secrets, [name]: undefined })).toThrow(
+      `required variable ${name} is missing a value: run scripts/secrets.sh`,
+    );
+  });
+
+  it('are written once, each another one, and existing entries are kept', () => {
+    const again = writeSecrets('ADMIN_TOKEN=mine\nREDIS_PASSWORD=\nSTRATEGY=unsafe');
+    expect(again).toMatchObject({ ADMIN_TOKEN: 'mine', STRATEGY: 'unsafe' });
+    expect(Object.keys(again).sort()).toEqual([...variables, 'STRATEGY'].sort());
+    const values = variables.flatMap((name) => [secrets[name], again[name]]);
+    expect(values).not.toContain('');
+    expect(new Set(values).size).toBe(2 * variables.length);
+    // npm start reads the same file.
+    const read = { adminTokens: [expect.anything()], ticketKeys: [expect.anything()], databaseUrl: null };
+    expect(parseEnv(secrets, choices)).toMatchObject(read);
+  });
+});
+
+describe('the users of Redis', () => {
+  const users: string = configs['redis-users'].content;
+
+  it('are the same on every server with data', () => {
+    const servers = names.filter((one) => services[one].image?.startsWith('redis:'));
+    for (const name of servers.filter((one) => !/sentinel|create/.test(one))) {
+      expect(services[name].configs, name).toMatchObject([{ source: 'redis-users' }]);
+      expect(commandOf(name), name).toContain(`--aclfile ${services[name].configs[0].target} `);
+    }
+  });
+
+  it('have the permissions that docs/how-to/deploy.md lists', () => {
+    const deploying = text('docs/how-to/deploy.md');
+    const rulesOf = (line: string) => line.match(/[+-]\S+/g)!;
+    const [, listed] = /redis-cli ACL SETUSER stampede((?:.*\\\n)*.*)/.exec(deploying)!;
+    const more = ['+cluster|slots', '+asking'];
+    const [, service] = users.trim().split('\n');
+    expect(rulesOf(service!).sort()).toEqual([...rulesOf(listed!), ...more].sort());
+    expect(service).toContain(' ~stampede:* &stampede:* -@all ');
+    for (const rule of more) expect(deploying).toContain(`\`${rule}\``);
+  });
+
+  it('are accepted by a server, which rejects everyone else', async () => {
+    const folder = await temporaryFolder('stampede-test-acl-');
+    const { path: program, version } = (await findRedisServer())!;
+    const file = path.join(folder, 'users.acl');
+    // Redis 7.2 added this command.
+    writeFileSync(file, Number.parseFloat(version) < 7.2 ? users.replace('+client|setinfo ', '') : users);
+    const password = secrets.REDIS_PASSWORD!;
+    const args = ['--appendonly', 'no', '--aclfile', file];
+    const server = await startRedisServer({ folder: path.join(folder, 'redis'), program, password, args });
+    onTestFinished(() => server.kill());
+    const connect = (username: string, password: string) => {
+      const { href } = Object.assign(new URL(server.url), { username, password });
+      const options = { lazyConnect: true, retryStrategy: null, maxRetriesPerRequest: 0 };
+      const redis = new Redis(href, options).on('error', () => {}); // of a refused connection
+      onTestFinished(() => redis.disconnect());
+      return redis;
+    };
+    const service = connect('stampede', secrets.REDIS_SERVICE_PASSWORD!);
+    expect(await service.set('stampede:x', '1')).toBe('OK');
+    await expect(service.set('other', '1')).rejects.toThrow('NOPERM');
+    await expect(service.flushall()).rejects.toThrow('NOPERM');
+    await expect(connect('', '').ping()).rejects.toThrow('NOAUTH');
+  });
+});
+
+it('the profile observe scrapes every service, and has the alerts and the dashboard of the repository', () => {
+  /** The file of the repository that a service has at a path. */
+  const fileAt = (name: string, place: string): string =>
+    configs[services[name].configs.find(({ target }: { target: string }) => target === place).source].file;
+  const [prometheus, grafana] = ['observe-prometheus', 'observe-grafana'];
+  const scraping = parse(text(fileAt(prometheus, '/etc/prometheus/prometheus.yml')));
+  const found = [{ names: stampedes, port: 3000 }];
+  expect(scraping.scrape_configs).toMatchObject([{ job_name: 'stampede', dns_sd_configs: found }]);
+  const rules = fileAt(prometheus, `/etc/prometheus/${scraping.rule_files[0]}`);
+  const home = services[grafana].environment.GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH;
+  expect([rules, fileAt(grafana, home)]).toEqual(['ops/prometheus/alerts.yml', 'ops/grafana/stampede.json']);
+  const provisioned = (file: string) => parse(text(fileAt(grafana, `/etc/grafana/provisioning/${file}`)));
+  expect(provisioned('dashboards/stampede.yml').providers[0].options.path).toBe(path.dirname(home));
+  const [{ uid, url }] = provisioned('datasources/prometheus.yml').datasources;
+  expect(new URL(url).hostname).toBe(prometheus);
+  const used = text('ops/grafana/stampede.json').matchAll(/"prometheus", "uid": "([^"]*)"/g);
+  expect(new Set([...used].map(([, one]) => one))).toEqual(new Set([uid]));
 });

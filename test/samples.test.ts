@@ -4,32 +4,26 @@ import { cpSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { beforeEach, expect, it } from 'vitest';
 import { buy, createSale } from './support/client.ts';
 import { copySources, type Installation, installService, type Run } from './support/service.ts';
-import { openTestStores, type TestStores } from './support/stores.ts';
+import { envOf, openTestStores, type TestStores } from './support/stores.ts';
 
 const root = fileURLToPath(new URL('../', import.meta.url));
 const text = (file: string) => readFileSync(path.join(root, file), 'utf8');
 const pages = readdirSync(path.join(root, 'docs'), { recursive: true, encoding: 'utf8' })
   .filter((file) => file.endsWith('.md'))
-  .map((file) => `docs/${file}`)
-  .sort();
+  .sort()
+  .map((file) => text(`docs/${file}`));
 
-interface Sample {
-  /** The file that the page names for the sample: "… in `path`:". */
-  readonly file: string | undefined;
-  readonly language: string;
-  readonly code: string;
-}
-const samplesOf = (page: string): Sample[] =>
+/** The samples of a page, each with the file that the page names for it: "… in `path`:". */
+const samplesOf = (page: string) =>
   [...page.matchAll(/(?:`([\w./-]+)`:\n\n)?^```(\w+)\n([\s\S]*?)^```$/gm)].map(
-    ([, file, language, code]) => ({
-      ...{ file, language: language!, code: code! },
-    }),
+    ([, file, language, code]) => ({ file, language: language!, code: code! }),
   );
 const commandsOf = (page: string) =>
-  samplesOf(page).flatMap(({ language, code }) => (language === 'sh' ? [code] : []));
+  samplesOf(page).flatMap(({ language, code }) => (language === 'sh' ? code : []));
+const blockWith = (page: string, part: string) => commandsOf(page).find((code) => code.includes(part))!;
 
 /** Inserts each line with a plus below the line before it. @throws when the source lacks a line without a plus */
 function patched(source: string, patch: string): string {
@@ -55,71 +49,72 @@ ${code}
 }
 `;
 
+const { PATH, HOME } = process.env;
+/** @throws with what the command printed, if it fails */
+const execute = (cwd: string, env: object, command: string, ...args: string[]) =>
+  promisify(execFile)(command, args, { cwd, env: { PATH, HOME, ...env } }).then(
+    ({ stdout, stderr }) => stdout + stderr,
+    ({ stdout, stderr }) => {
+      throw new Error(`${stdout}${stderr}`);
+    },
+  );
+
 it('code compiles in the file that the page names, and passes the contract tests', {
   timeout: 600_000,
 }, async () => {
   await using copy = await copySources();
-  const code = pages
-    .flatMap((page) => samplesOf(text(page)))
-    .filter(({ language }) => /^(ts|diff)$/.test(language));
-  for (const [n, { file = `test/sample-${n}.ts`, language, code: pasted }] of code.entries()) {
-    const target = path.join(copy.folder, file);
-    const isPart = file === `test/sample-${n}.ts` && !/^(import|export) /m.test(pasted);
+  const code = pages.flatMap(samplesOf).filter(({ language }) => /^(ts|diff)$/.test(language));
+  for (const [n, { file, language, code: pasted }] of code.entries()) {
+    const target = path.join(copy.folder, file ?? `test/sample-${n}.ts`);
+    const isPart = file === undefined && !/^(import|export) /m.test(pasted);
     if (language === 'diff') writeFileSync(target, patched(readFileSync(target, 'utf8'), pasted));
     else writeFileSync(target, isPart ? around(pasted) : pasted);
   }
-  const { PATH, HOME } = process.env;
-  const run = (command: string, ...args: string[]) =>
-    promisify(execFile)(command, args, { cwd: copy.folder, env: { PATH, HOME, NO_COLOR: '1' } }).catch(
-      ({ stdout, stderr }) => {
-        throw new Error(`${stdout}${stderr}`);
-      },
-    );
+  const run = (...command: [string, ...string[]]) => execute(copy.folder, { NO_COLOR: '1' }, ...command);
   await run('npm', 'run', 'check');
-  const tests = code.flatMap(({ file }) => (file?.endsWith('.test.ts') ? [file] : []));
+  const tests = code.flatMap(({ file }) => (file?.endsWith('.test.ts') ? file : []));
   expect(tests).toEqual(['test/contract/lock-my-lock.test.ts', 'test/contract/my-strategy.test.ts']);
   const vitest = ['vitest', 'run', '--project', 'quick', '--testTimeout', '60000'];
-  const { stdout } = await run('npx', ...vitest, ...tests, 'test/tidy.test.ts');
-  expect(stdout).toMatch(/Test Files\W+3 passed \(3\)/);
+  const said = await run('npx', ...vitest, ...tests, 'test/tidy.test.ts');
+  expect(said).toMatch(/Test Files\W+3 passed \(3\)/);
 });
 
 let stores: TestStores;
 let installed: Installation;
 beforeEach(async () => {
   [stores, installed] = await Promise.all([openTestStores(), installService()]);
-});
-afterEach(async () => {
-  await stores?.[Symbol.asyncDispose]();
-  await installed?.[Symbol.asyncDispose]();
+  return async () => {
+    await stores[Symbol.asyncDispose]();
+    await installed[Symbol.asyncDispose]();
+  };
 });
 
 /** A service of the installation, which reads its `.env`. */
 async function start(env: Readonly<Record<string, string>> = {}): Promise<Run & { readonly host: string }> {
-  const run = installed.start({ ...stores.env, ...env });
+  const run = installed.start({ ...envOf(stores), ...env });
   const url = await run.url;
   if (url === null) throw new Error(run.log.join('\n'));
   return { ...run, host: new URL(url).host };
 }
 
-/** Runs commands in the installation. @param addresses a replacement for each name in them @returns their output */
-async function follow(commands: string, addresses: readonly (readonly [string, string])[]): Promise<string> {
-  const script = addresses.reduce((all, [named, actual]) => all.replaceAll(named, actual), commands);
-  const { PATH, HOME } = process.env;
-  const env = { PATH, HOME, ...stores.env };
-  const silent = script.replaceAll('curl ', 'curl -sS ');
-  const { stdout, stderr } = await promisify(execFile)('sh', ['-ec', silent], { cwd: installed.folder, env });
-  return stdout + stderr;
+/** Runs commands in the installation. @param actual replaces what is named in them @returns their output */
+function follow(commands: string, host = '', actual: Readonly<Record<string, string>> = {}): Promise<string> {
+  const named = { 'curl ': 'curl -sS ', 'localhost:3000': host, ...actual };
+  const script = Object.entries(named).reduce((all, [name, value]) => all.replaceAll(name, value), commands);
+  return execute(installed.folder, envOf(stores), 'sh', '-ec', script);
 }
 const problemsIn = (said: string) => [...said.matchAll(/\/problems\/([\w-]+)/g)].map(([, slug]) => slug);
+/** The id of an order in the pages: "Use your own orderId". */
+const ORDER = '01a203a7-0bba-707d-8e40-78c3eaa04524';
 
 it.each(['with a new .env', 'without .env'])('README, Try it, %s', async (given) => {
   if (given === 'with a new .env') {
     cpSync(path.join(root, 'scripts/secrets.sh'), path.join(installed.folder, 'scripts/secrets.sh'));
-    await follow('sh scripts/secrets.sh', []);
+    await follow('sh scripts/secrets.sh');
   }
   await using service = await start();
   const [commands] = commandsOf(text('README.md').split('\n## Try it\n')[1]!);
-  const said = await follow(commands!, [['localhost:3000', service.host]]);
+  const said = await follow(commands!, service.host);
   expect(problemsIn(said)).toEqual([]);
   for (const line of ['{"id":1,', 'HTTP/1.1 201', '99 2xx responses', '"sold":100,"remaining":0'])
     expect(said).toContain(line);
@@ -134,44 +129,36 @@ it('the commands of the tutorial, in their order', async () => {
       await service?.stop();
       service = await start({ STRATEGY: strategy });
     } else if (!/^(npm run (race|bench)|head)/.test(commands)) {
-      const orderId = /"orderId":"([^"]+)"/.exec(said)?.[1] ?? '';
-      const addresses = [
-        ['localhost:3000', service!.host],
-        ['01a203a7-0bba-707d-8e40-78c3eaa04524', orderId], // "Use your own orderId"
-        ['npm run reconcile --', 'node dist/commands/reconcile.js'],
-      ] as const;
-      said += await follow(commands, addresses);
+      said += await follow(commands, service!.host, {
+        [ORDER]: /"orderId":"([^"]+)"/.exec(said)?.[1] ?? '',
+        'npm run reconcile --': 'node dist/commands/reconcile.js',
+      });
     }
   }
   await service!.kill();
   expect(problemsIn(said)).toEqual(['sold-out']); // for ben, before ann cancels
   expect([...said.matchAll(/ (\d{3})\n/g)].map(([, status]) => status)).toEqual(['201', '200', '409']);
-  expect(said).toMatch(/"id":1,.*"sold":[1-9]\d{2,},"remaining":-\d/);
-  for (const line of [
-    '100 2xx responses',
-    '"id":2,"name":"Second launch","priceCents":4900,"stock":100,"sold":100',
+  for (const part of [
+    /"id":1,.*"sold":[1-9]\d{2,},"remaining":-\d/,
+    /100 2xx responses/,
+    /"id":2,"name":"Second launch","priceCents":4900,"stock":100,"sold":100/,
+    /"userId":"ann","status":"cancelled".*\n?.*"userId":"ben","status":"pending"/,
+    /Redis agrees with Postgres\.\n/,
   ])
-    expect(said).toContain(line);
-  expect(said).toMatch(/"userId":"ann","status":"cancelled".*\n?.*"userId":"ben","status":"pending"/);
-  expect(said).toContain('Redis agrees with Postgres.\n');
+    expect(said).toMatch(part);
 });
-
-const blockWith = (page: string, part: string) => commandsOf(text(page)).find((code) => code.includes(part))!;
 
 it('how to recover: dead tasks', async () => {
   await using service = await start();
   await stores.sql.query(`INSERT INTO tasks (id, kind, payload, state) VALUES (7, 'nothing', '{}', 'dead')`);
-  const said = await follow(blockWith('docs/how-to/recover.md', 'state=dead'), [
-    ['localhost:3000', service.host],
-  ]);
+  const said = await follow(blockWith(text('docs/how-to/recover.md'), 'state=dead'), service.host);
   expect(problemsIn(said)).toEqual([]);
   expect(said.match(/"id":7,/g)).toHaveLength(2);
 });
 
 it("how to run a sale: an operator's day", async () => {
   await using service = await start();
-  const commands = commandsOf(text('docs/how-to/run-a-sale.md')).join('');
-  const said = await follow(commands, [['localhost:3000', service.host]]);
+  const said = await follow(commandsOf(text('docs/how-to/run-a-sale.md')).join(''), service.host);
   expect(problemsIn(said)).toEqual([]);
   for (const part of [
     '"priceCents":4500,"stock":100,"sold":0,"remaining":100,"maxPerOrder":2,"paused":false,"paymentWindowS":600',
@@ -191,15 +178,12 @@ it("how to run a sale: an operator's day", async () => {
 });
 
 it('how to integrate: a signed payment', async () => {
-  const commands = blockWith('docs/how-to/integrate.md', 'payments/notifications');
+  const commands = blockWith(text('docs/how-to/integrate.md'), 'payments/notifications');
   const PAYMENT_WEBHOOK_SECRETS = /secret=(\S+)/.exec(commands)![1]!;
   await using service = await start({ PAYMENT_WEBHOOK_SECRETS });
   const url = `http://${service.host}`;
   const { body } = await buy(url, (await createSale(url, 1)).id, 'ann');
-  const said = await follow(commands, [
-    ['localhost:3000', service.host],
-    ['01a203a7-0bba-707d-8e40-78c3eaa04524', body.orderId as string],
-  ]);
+  const said = await follow(commands, service.host, { [ORDER]: body.orderId as string });
   expect(said).toContain('"status":"paid"');
 });
 
@@ -207,16 +191,16 @@ it('how to open a sale to the public: the service takes the variables of the pag
   const page = text('docs/how-to/open-to-the-public.md');
   const settings = commandsOf(page).filter((code) => /^[A-Z_]+=/.test(code));
   expect(settings).toHaveLength(5);
-  const set = (await follow(`set -a\n${settings.join('')}env`, [])).split('\n');
-  const named = settings.join('\n').match(/^[A-Z_]+(?==)/gm)!;
+  const names = settings.join('\n').match(/^[A-Z_]+(?==)/gm)!;
+  const set = (await follow(`set -a\n${settings.join('')}env`)).split('\n');
   const env = Object.fromEntries(
-    named.map((name) => [name, set.find((line) => line.startsWith(`${name}=`))!.slice(name.length + 1)]),
+    names.map((name) => [name, set.find((line) => line.startsWith(`${name}=`))!.slice(name.length + 1)]),
   );
   await using service = await start({ ...env, HOST: '127.0.0.1', ADMIN_HOST: '127.0.0.1', ADMIN_PORT: '0' });
   const adminPort = /"adminPort":(\d+)/.exec(service.log.join('\n'))![1];
-  const said = await follow(blockWith('docs/how-to/open-to-the-public.md', 'ALICES_TOKEN'), [
-    ['10.0.0.5:3100', `127.0.0.1:${adminPort}`],
-    ['$ALICES_TOKEN', /alice:(\w+)/.exec(env.ADMIN_TOKEN!)![1]!],
-  ]);
+  const said = await follow(blockWith(page, 'ALICES_TOKEN'), service.host, {
+    '10.0.0.5:3100': `127.0.0.1:${adminPort}`,
+    $ALICES_TOKEN: /alice:(\w+)/.exec(env.ADMIN_TOKEN!)![1]!,
+  });
   expect(said).toMatch(/^\{"id":1,/);
 });

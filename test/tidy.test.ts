@@ -9,87 +9,66 @@ const root = fileURLToPath(new URL('../', import.meta.url));
 
 const files = ['src', 'lab', 'bench', 'test', 'lua', 'scripts']
   .flatMap((folder) =>
-    readdirSync(path.join(root, folder), { recursive: true, encoding: 'utf8' }).map((f) =>
-      path.join(folder, f),
-    ),
+    readdirSync(path.join(root, folder), { recursive: true, encoding: 'utf8' }).map((f) => `${folder}/${f}`),
   )
-  .filter(
-    (file) =>
-      /\.(tsx?|lua)$/.test(file) && !file.startsWith('src/generated/') && !file.startsWith('bench/results/'),
-  )
+  .filter((file) => /\.(tsx?|lua)$/.test(file) && !/^(src\/generated|bench\/results)\//.test(file))
   .sort();
 const text = (file: string) => readFileSync(path.join(root, file), 'utf8');
+const source = files.filter((file) => file.startsWith('src/'));
 
-/** What a file imports from this repository, as paths from its root. */
-function importsOf(file: string): string[] {
-  const specifiers = [...text(file).matchAll(/(?:from|import)\s*\(?\s*'(\.[^']+)'/g)].map(
-    (match) => match[1]!,
-  );
-  return specifiers.map((specifier) => path.join(path.dirname(file), specifier));
-}
+/** What each file imports from this repository, as paths from its root. */
+const importsOf = new Map(
+  files.map((file) => {
+    const specifiers = text(file).matchAll(/(?:from|import)\s*\(?\s*'(\.[^']+)'/g);
+    return [file, [...specifiers].map(([, other]) => path.join(path.dirname(file), other!))];
+  }),
+);
+const imports = [...importsOf].flatMap(([file, others]) => others.map((other) => `${file} → ${other}`));
 
-/** `src/locks/kit/poll.ts` → `locks`. */
-const partOf = (file: string) => file.split('/')[1]!;
-
-/** Each part may import every part before it. `generated` is Prisma's client. */
-const LAYERS: string[][] = [
-  ['generated'],
-  ['domain'],
-  ['config'],
-  ['concurrency', 'locks'],
-  ['metrics', 'local'],
-  ['store'],
-  ['points', 'strategies', 'tasks'],
-  ['orders', 'access'],
-  ['http'],
-  ['web'],
-  ['service'],
-  ['commands'],
-];
-const layerOf = (part: string) => LAYERS.findIndex((layer) => layer.includes(part));
+/** Each part of `src` may import every part before it; a comma parts equals. `generated` is Prisma's client. */
+const LAYERS =
+  'generated domain config concurrency,locks metrics,local store points,strategies,tasks orders,access http web service commands'
+    .split(' ')
+    .map((layer) => layer.split(','));
 
 /** What the implementations of a family share; every other file of the family's folder is an implementation. */
-const SHARED = [
-  /^src\/locks\/(all-of|callers|clients|fencing|hooks|index|lock|reentrant|registry)\.ts$/,
-  /^src\/locks\/(adapters|kit)\//,
-  /^src\/strategies\/(strategy|registry)\.ts$/,
-  /^src\/strategies\/kit\//,
-];
-const isImplementation = (file: string) =>
-  /^src\/(locks|strategies)\//.test(file) && !SHARED.some((shared) => shared.test(file));
-
-const source = files.filter((file) => file.startsWith('src/') && /\.tsx?$/.test(file));
+const SHARED =
+  '(adapters|kit)/|(all-of|callers|clients|fencing|hooks|index|lock|reentrant|registry|strategy)\\.ts$';
+const isImplementation = (file: string) => new RegExp(`^src/(locks|strategies)/(?!${SHARED})`).test(file);
 
 describe('imports', () => {
-  it('are found at all', () => {
-    expect(importsOf('src/service/service.ts').length).toBeGreaterThan(15);
-    expect(source.length).toBeGreaterThan(40);
+  it('name only earlier layers', () => {
+    const partOf = (file: string) => /(?:^| )src\/([^/]+)/.exec(file)?.[1] ?? '';
+    const layerOf = (file: string) => LAYERS.findIndex((layer) => layer.includes(partOf(file)));
+    expect(source.filter((file) => layerOf(file) === -1)).toEqual([]);
+    const wrong = imports.filter((one) => {
+      const [file, other] = one.split(' → ') as [string, string];
+      return file.startsWith('src/') && partOf(file) !== partOf(other) && layerOf(other) >= layerOf(file);
+    });
+    expect(wrong).toEqual([]);
   });
 
-  it.each(source)('%s imports only earlier layers', (file) => {
-    const part = partOf(file);
-    expect(layerOf(part), `${part} has no place in the order`).toBeGreaterThanOrEqual(0);
-    for (const imported of importsOf(file)) {
-      expect(imported.startsWith('src/'), `${imported} is outside src`).toBe(true);
-      const other = partOf(imported);
-      if (other !== part)
-        expect(layerOf(other), `${part} may not import ${other}`).toBeLessThan(layerOf(part));
-    }
-    if (part === 'domain') expect(text(file)).not.toMatch(/from '(?!\.)/);
-    if (part === 'locks') for (const imported of importsOf(file)) expect(partOf(imported)).toBe('locks');
-  });
-
-  it('keep implementations of one interface apart', () => {
-    const implementations = source.filter(isImplementation);
-    expect(implementations.length).toBeGreaterThan(25);
-    for (const file of source.filter(
-      (f) => !/\/(registry|locks\/index)\.ts$/.test(f) && /^src\/(locks|strategies)\//.test(f),
-    )) {
-      for (const imported of importsOf(file).filter((f) => partOf(f) === partOf(file))) {
-        expect(isImplementation(imported), `${file} imports ${imported}`).toBe(false);
-        expect(imported, `${file} imports a registry`).not.toMatch(/registry\.ts$/);
-      }
-    }
+  it.each([
+    /^src\/.* → (?!src\/)/,
+    /^src\/locks\/.* → (?!src\/locks\/)/,
+    // Implementations of one interface stay apart.
+    new RegExp(`^src/(locks|strategies)/(?!registry|index).* → src/\\1/(?!${SHARED})`),
+    /^src\/strategies\/strategy\.ts → src\/strategies\//,
+    // Registries are for composition roots and contract tests.
+    /^(?!src\/(commands|service)\/|test\/(contract|support)\/|(lab|bench|scripts)\/).* → src\/(strategies|locks)\/registry\.ts$/,
+    /^lab\/.* → ((bench|test|scripts)\/|src\/(?!config|local|locks|points|store))/,
+    /^lab\/audit\/.* → (src\/(?!config)|lab\/(?!audit|history|kit|servers\/stores))/,
+    /^lab\/kit\/.* → (?!lab\/kit\/)/,
+    /^bench\/(kit|reference)\/.* → bench\/(suites|race|load|main)/,
+    /^bench\/load\/.* → (src|lab\/(?!history|kit)|bench\/(suites|race|main))/,
+    /^bench\/suites\/(\w+)\/.* → bench\/(race|main|suites\/(?!\1\/))/,
+    /^bench\/race\/.* → bench\/(suites|main)/,
+    /^bench\/race\/page\/.* → (?!src\/web\/|bench\/race\/(page\/|view))/,
+    /^test\/(?!bench\/).* → bench\//,
+  ])('leave out %s', (rule) => {
+    const importer = new RegExp(`${rule.source.split(' → ')[0]} → `);
+    expect(files.some((file) => importer.test(`${file} → `))).toBe(true);
+    expect(imports.filter((one) => rule.test(one))).toEqual([]);
   });
 
   it('form no circle, types included', () => {
@@ -97,119 +76,50 @@ describe('imports', () => {
     const visit = (file: string, path: readonly string[]): void => {
       expect(path, `a circle: ${[...path, file].join(' → ')}`).not.toContain(file);
       if (isDone.has(file)) return;
-      for (const imported of importsOf(file)) if (files.includes(imported)) visit(imported, [...path, file]);
+      for (const imported of importsOf.get(file) ?? []) visit(imported, [...path, file]);
       isDone.add(file);
     };
-    for (const file of files.filter((f) => /\.tsx?$/.test(f))) visit(file, []);
-  });
-
-  it.each([
-    ['lab/', /^(bench|test|scripts)\/|^src\/(?!config|local|locks|points|store)/],
-    ['lab/audit/', /^src\/(?!config)|^lab\/(?!audit|history|kit|servers\/stores)/],
-    ['lab/kit/', /^(?!lab\/kit\/)/],
-    ['bench/kit/', /^bench\/(suites|race|load|main)/],
-    ['bench/reference/', /^bench\/(suites|race|load|main)/],
-    ['bench/load/', /^(src|lab\/(?!history|kit)|bench\/(suites|race|main))/],
-    ['bench/suites/', /^bench\/(race|main)/],
-    ['bench/race/', /^bench\/(suites|main)/],
-    ['bench/race/page/', /^(?!src\/web\/|bench\/race\/(page\/|view))/],
-    ['src/', /^(lab|bench|test|scripts)\//],
-  ])('of %s leave out %s', (folder, forbidden) => {
-    const own = files.filter((file) => file.startsWith(folder) && /\.tsx?$/.test(file));
-    expect(own.length).toBeGreaterThan(2);
-    for (const file of own)
-      for (const imported of importsOf(file)) expect(imported, file).not.toMatch(forbidden);
-  });
-
-  it('of tests outside test/bench leave out bench', () => {
-    for (const file of files.filter((one) => /^test\/(?!bench\/).*\.ts$/.test(one)))
-      for (const imported of importsOf(file)) expect(imported, file).not.toMatch(/^bench\//);
-  });
-
-  it('keep the suites of the bench apart', () => {
-    for (const file of files.filter((one) => one.startsWith('bench/suites/'))) {
-      const others = importsOf(file).filter(
-        (one) => one.startsWith('bench/suites/') && path.dirname(one) !== path.dirname(file),
-      );
-      expect(others, file).toEqual([]);
-    }
-  });
-
-  it('keep registries for composition roots and contract tests', () => {
-    const allowed =
-      /^(src\/(commands|service)\/.*|test\/(contract|support)\/.*|lab\/.*|bench\/.*|scripts\/.*)$/;
-    for (const file of files.filter((f) => f.endsWith('.ts'))) {
-      if (importsOf(file).some((f) => /src\/(strategies|locks)\/registry\.ts$/.test(f)))
-        expect(file).toMatch(allowed);
-    }
+    for (const file of files) visit(file, []);
   });
 });
 
-describe('a failure', () => {
-  const readers = source.filter((file) => !/^src\/(store\/failures|locks\/adapters)\//.test(file));
-
-  it('is found in the text of a message by store/failures and the adapters of locks only', () => {
-    const reading =
-      /\bmessage\)?\.(startsWith|includes|match|search)|\bmessage\s*[!=]==|\.(test|exec)\([^()]*\bmessage\b/;
-    expect(reading.test("error.message.startsWith('READONLY')")).toBe(true);
-    for (const file of readers) expect(text(file), file).not.toMatch(reading);
-  });
-
-  it('keeps its kind: nothing reads a reason apart', () => {
-    for (const file of readers) expect(text(file), file).not.toMatch(/\breason\.(startsWith|includes|match)/);
-  });
-
-  it('of a retry is one list', () => {
-    const lists = source.filter((file) => /\bCONFLICTS\b|serialization-failure/.test(text(file)));
-    expect(lists).toEqual(['src/store/failures/postgres.ts']);
-  });
+/** What a file of `src` has only in some places, with an example. */
+it.each([
+  [/\bCONFLICTS\b|serialization-failure/, "'serialization-failure'", 'src/store/failures/postgres.ts'],
+  [/discardedUnits: reservation|inRedis: \{ owner/, 'inRedis: { owner', 'src/orders/fate.ts'],
+  [/kind\s*[!=]==\s*'(reserves|commits)'/, "kind === 'commits'", 'nowhere'],
+  [/\breason\.(startsWith|includes|match)/, "reason.startsWith('redis')", 'nowhere'],
+  // What a failure is, is found in the text of its message once.
+  [
+    /\bmessage\)?\.(startsWith|includes|match|search)|\bmessage\s*[!=]==|\.(test|exec)\([^()]*\bmessage\b/,
+    "error.message.startsWith('READONLY')",
+    'src/(store/failures|locks/adapters)/',
+  ],
+  [/from '(?!\.)/, "import pg from 'pg'", 'src/(?!domain/)'],
+  // Pages take only types and pure code from the service.
+  [
+    /^import (?!type )[^;]*? from '\.\.\/\.\.\/(?!domain\/)/m,
+    "import { open } from '../../store/x.ts'",
+    'src/(?!web/)',
+  ],
+])('%s (%s) is only in %s', (pattern, example, allowed) => {
+  expect(example).toMatch(pattern);
+  const places = source.filter((file) => pattern.test(text(file)));
+  expect(places.filter((file) => !new RegExp(`^${allowed}`).test(file))).toEqual([]);
 });
 
-describe('the fate of a reservation', () => {
-  it('is decided in orders/fate.ts only', () => {
-    const deciding = /discardedUnits: reservation|inRedis: \{ owner/;
-    const places = source.filter((file) => deciding.test(text(file)));
-    expect(places).toEqual(['src/orders/fate.ts']);
-  });
-
-  it('does not depend on a kind of strategy', () => {
-    for (const file of source) expect(text(file), file).not.toMatch(/kind\s*[!=]==\s*'(reserves|commits)'/);
-    expect(
-      importsOf('src/strategies/strategy.ts').filter((one) => one.startsWith('src/strategies/')),
-    ).toEqual([]);
-  });
+it('only entries of processes, which no file imports, use the environment and signals', () => {
+  const imported = new Set(source.flatMap((file) => importsOf.get(file)!));
+  const using = source.filter((file) => /process\.env\b(?!`)|process\.on\(/.test(text(file)));
+  expect(using.length).toBeGreaterThan(0);
+  expect(using.filter((file) => imported.has(file))).toEqual([]);
 });
 
-describe('pages', () => {
-  it.each(source.filter((file) => file.startsWith('src/web/')))(
-    '%s takes only types and pure code from the service',
-    (file) => {
-      for (const [, statement, from] of text(file).matchAll(/(import [^;]*?) from '(\.\.\/\.\.\/[^']+)'/g))
-        if (!from!.startsWith('../../domain/')) expect(statement, from).toMatch(/^import type /);
-    },
-  );
-});
-
-describe('the environment and signals', () => {
-  // A file that no file imports is the entry of a process.
-  const imported = new Set(source.flatMap(importsOf));
-
-  it.each(source.filter((file) => imported.has(file)))(
-    '%s leaves them to the entries of processes',
-    (file) => {
-      expect(text(file)).not.toMatch(/process\.env\b(?!`)|process\.on\(/);
-    },
-  );
-});
-
-describe('budgets', () => {
-  it.each(files)('%s', (file) => {
-    const lines = text(file).split('\n').length;
-    expect(lines).toBeLessThanOrEqual(isImplementation(file) ? 150 : 400);
-    if (/\.tsx?$/.test(file) && !file.startsWith('test/')) {
-      for (const { name, length } of functionsOf(text(file))) expect(length, name).toBeLessThanOrEqual(60);
-    }
-  });
+it('a file has at most 400 lines, an implementation 150, and a function of the programs 60', () => {
+  const isLong = (file: string) =>
+    text(file).split('\n').length > (isImplementation(file) ? 150 : 400) ||
+    (!/^test\/|\.lua$/.test(file) && functionsOf(text(file)).some(({ length }) => length > 60));
+  expect(files.filter(isLong)).toEqual([]);
 });
 
 /**
@@ -237,27 +147,21 @@ function functionsOf(source: string): { name: string; length: number }[] {
   });
 }
 
-describe('tiers', () => {
-  it.each([...FULL_ONLY, ...TIMED, ...IN_BOTH, ...QUICK_ONLY, ...ON_VALKEY])(
-    '%s names test files',
-    (pattern) => {
-      const isNamed = new RegExp(`^${pattern.replaceAll('.', '\\.').replace('*', '[^/]*')}$`);
-      expect(files.filter((file) => isNamed.test(file))).not.toEqual([]);
-    },
-  );
+it('the tiers name test files', () => {
+  const isUnknown = (pattern: string) => {
+    const isNamed = new RegExp(`^${pattern.replaceAll('.', '\\.').replace('*', '[^/]*')}$`);
+    return !files.some((file) => isNamed.test(file));
+  };
+  const patterns = [...FULL_ONLY, ...TIMED, ...IN_BOTH, ...QUICK_ONLY, ...ON_VALKEY];
+  expect(patterns.filter(isUnknown)).toEqual([]);
 });
 
-describe('scripts', () => {
-  it.each(files.filter((file) => file.endsWith('.lua') && !file.startsWith('lua/lib/')))(
-    '%s opens with purpose, KEYS, ARGV and replies',
-    (file) => {
-      const header = text(file).split(/^[^-\n]/m)[0]!;
-      for (const word of ['KEYS', 'ARGV', 'Repl'])
-        if (word !== 'ARGV' || /ARGV\[/.test(text(file))) expect(header).toContain(word);
-    },
-  );
-
-  it.each(files.filter((file) => file.startsWith('lua/lib/')))('%s opens with what it defines', (file) => {
-    expect(text(file)).toMatch(/^-- Defines /);
-  });
+it('a script opens with its purpose, KEYS, ARGV and replies; a library with what it defines', () => {
+  for (const file of files.filter((file) => file.endsWith('.lua'))) {
+    const [header = '', ...code] = text(file).split(/^(?=[^-\n])/m);
+    const isLibrary = file.startsWith('lua/lib/');
+    const words = ['KEYS', 'Repl', ...(code.join('').includes('ARGV[') ? ['ARGV'] : [])];
+    for (const word of isLibrary ? [] : words) expect(header, file).toContain(word);
+    if (isLibrary) expect(header, file).toMatch(/^-- Defines /);
+  }
 });

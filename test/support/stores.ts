@@ -16,8 +16,6 @@ export interface TestStores extends AsyncDisposable {
   readonly ownerUrl: string;
   readonly redisUrl: string;
   readonly redisPort: number;
-  /** What a service needs to use them. */
-  readonly env: { readonly DATABASE_URL: string; readonly REDIS_URL: string };
   /** Connections of the owner, which do not pass the service. */
   readonly sql: pg.Pool;
   readonly redis: Redis;
@@ -87,7 +85,6 @@ export async function openEnsembleStores({
     ...shared,
     databaseUrl,
     redisUrl,
-    env: { DATABASE_URL: databaseUrl, REDIS_URL: redisUrl },
     ...(followed !== null && { redis: followed.redis as Redis }),
     get sql() {
       return pair === undefined ? shared.sql : pair.sql();
@@ -106,13 +103,11 @@ function connect(postgres: Place, store: Place): TestStores {
   sql.on('connect', (client) => client.on('error', () => {}));
   const redis = new Redis(store.url, { retryStrategy: () => 100 });
   redis.on('error', () => {});
-  const databaseUrl = serviceUrlOf(postgres.url);
   return {
-    databaseUrl,
+    databaseUrl: serviceUrlOf(postgres.url),
     ownerUrl: postgres.url,
     sql,
     redisUrl: store.url,
-    env: { DATABASE_URL: databaseUrl, REDIS_URL: store.url },
     redisPort: Number(new URL(store.url).port),
     redis,
     async [Symbol.asyncDispose]() {
