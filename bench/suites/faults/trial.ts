@@ -80,6 +80,7 @@ export async function runLockTrial(clients: Clients, order: LockOrder): Promise<
       try {
         return await clients.get(client).send('open', what);
       } catch (cause) {
+        order.signal.throwIfAborted();
         if (tries === OPENINGS)
           throw new Error(`client ${client} cannot open the lock: ${(cause as Error).message}`, { cause });
         await clients.replace(client);
