@@ -181,6 +181,21 @@ it('servers are named where others need them: by services, Sentinels, replicas, 
   expect(commandOf('ha-postgres-standby')).toContain(` cluster_name=${standby} `);
 });
 
+it('servers of the profile ha keep their data, evict nothing, and Sentinels vote by their names', () => {
+  const having = (part: string) => names.filter((name) => name.startsWith(part));
+  for (const name of having('ha-redis')) {
+    expect(commandOf(name)).toMatch(/exec redis-server .*--aclfile [\s\S]*--appendonly yes .*noeviction/);
+    expect(services[name]!.volumes).toEqual([`${name}:/data`]);
+  }
+  for (const name of having('ha-sentinel')) {
+    expect(commandOf(name)).toMatch(/\nsentinel monitor sale ha-redis-\w+ 6379 2\n/);
+    expect(commandOf(name)).toContain('\nsentinel auth-pass sale $REDIS_PASSWORD\n');
+    // Docker gives a restarted server another address.
+    expect(commandOf(name)).toContain('sentinel resolve-hostnames yes\nsentinel announce-hostnames yes\n');
+    expect(services[name]!.healthcheck!.test.join()).toContain('ckquorum sale');
+  }
+});
+
 it('starts the service as npm start does, and as the bench does', () => {
   const [, ...command] = JSON.parse(text('package.json')).scripts.start.split(' ');
   expect(text('Dockerfile')).toContain(`CMD ${JSON.stringify(command).replaceAll(',', ', ')}`);

@@ -38,12 +38,12 @@ function startDev() {
     return `http://127.0.0.1:${port}`;
   };
   /** Waits until its processes and its stores have ended. */
-  const expectNobody = async () => {
+  const expectNoListener = async () => {
     const left = () => spawnSync('ps', ['-o', 'args=', '-g', `${npm.pid}`], { encoding: 'utf8' }).stdout;
     await expect.poll(left).toBe('');
     await expectNobodyOn(copy.folder, 30_000);
   };
-  return { npm, listening, expectNobody };
+  return { npm, listening, expectNoListener };
 }
 
 const programs = ['bench', 'bench:locks', 'bench:limits', 'bench:profile', 'race', 'lab', 'pictures'];
@@ -72,11 +72,11 @@ it('npm run dev, with its own stores and two workers, follows a change and ends 
   const sale = await call(`${await first.listening(2)}/sales/${id}`);
   expect(sale).toMatchObject({ status: 200, body: { stock: 3 } });
   process.kill(-first.npm.pid!, 'SIGINT'); // as Ctrl-C
-  await first.expectNobody();
+  await first.expectNoListener();
   const second = startDev();
   await second.listening(1);
   second.npm.kill('SIGTERM');
-  await second.expectNobody();
+  await second.expectNoListener();
 });
 
 it('a signal to npm reaches what runs for long: the shell does not stand in between', () => {

@@ -3,7 +3,7 @@ import { readFileSync, statSync } from 'node:fs';
 import { request } from 'node:http';
 import { describe, expect, it } from 'vitest';
 import { Lane } from '../../bench/race/lane.ts';
-import { defaults, plannedFault } from '../../bench/race/options.ts';
+import { defaults, plannedFault, raceOptions } from '../../bench/race/options.ts';
 import { Race } from '../../bench/race/race.ts';
 import { openServer } from '../../bench/race/server.ts';
 import { isRight, type RaceView, recoveryText, verdictText } from '../../bench/race/view.ts';
@@ -74,6 +74,12 @@ it('a fault is read with its time', () => {
   expect(plannedFault('redis-emptied@2.5')).toMatchObject({ fault: { name: 'redis-emptied' }, atMs: 2_500 });
   const wrong = ['redis-emptied', 'redis-emptied@', 'nothing@2', 'redis-emptied@-1'];
   expect(wrong.map(plannedFault)).toEqual([null, null, null, null]);
+});
+
+it('options are refused with every mistake', () => {
+  const given = { units: 0, rate: '5', strategies: ['lua', 'lua'], customers: 1e9 };
+  const mistakes = ['strategies: must be 1 to 6 different ones', 'customers', 'units', 'rate'];
+  expect(raceOptions(given)).toEqual(mistakes.map((text) => expect.stringContaining(text)));
 });
 
 it('the pictures in the README show the expected verdicts, and are small', () => {

@@ -109,7 +109,7 @@ it('the numbers of several workers are added up', () => {
     ...{ durationMs: 6, answers: 4, refused: 2, unanswered: 0, cpuS: 2 },
     latencyMs: { p50: 1, p99: 2 },
   });
-  // Of three workers, each has attempts and connections of its own, and none is left out.
+  // Of three workers, each has its attempts and connections, and none is left out.
   const load = { ...base, url: '', attempts: 7, connections: 5, signal: new AbortController().signal };
   const shares = [0, 1, 2].map((index) => shareOf(load, index, 3));
   const shown = shares.map(({ first, step, attempts, connections }) => [first, step, attempts, connections]);
