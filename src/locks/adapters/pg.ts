@@ -2,6 +2,7 @@
 import type pg from 'pg';
 import type { PostgresPool } from '../callers.ts';
 import type { PostgresClient } from '../clients.ts';
+import { isRolledBack } from './postgres-errors.ts';
 
 /** What the locks write; see docs/explanation/locks.md. One small row stays for each resource ever locked. */
 const TABLE = `CREATE TABLE IF NOT EXISTS lock_rows (
@@ -20,8 +21,9 @@ export const fromPool = (pool: PostgresPool): PostgresClient => ({ pool: pool as
 
 /** An answer of Postgres rolled the statement back; after any other error it may have been executed, or may yet. */
 function explain(error: unknown) {
-  const { code, severity, syscall } = error as { code?: string; severity?: string; syscall?: string };
-  if (severity === 'ERROR') return { kind: 'unavailable', reason: `postgres-${code}` };
+  const { code = '', severity, syscall } = error as { code?: string; severity?: string; syscall?: string };
+  if (severity !== undefined && isRolledBack(severity, code))
+    return { kind: 'unavailable', reason: `postgres-${code}` };
   if (syscall === 'connect' || syscall === 'getaddrinfo')
     return { kind: 'not-sent', reason: 'postgres-unreachable' };
   return { kind: 'unknown', reason: 'postgres-no-answer' };

@@ -4,8 +4,8 @@
  *
  * Sources, the innermost error first (Prisma wraps the driver's error, which says more):
  *
- *   SQLSTATE by class   23 rejected; 25, 28, 3D, 40, 53, 55, 57, 58, XX unavailable or a conflict; FATAL 57, 58, XX and all 08
- *                       unknown; else a defect
+ *   SQLSTATE by class   23 rejected; 25, 28, 3D, 40, 53, 55, 57, 58, XX unavailable or a conflict; FATAL 08, 53, 57, 58, XX and
+ *                       every PANIC unknown; else a defect
  *   kind                of Prisma's driver adapter, which drops the driver's own code
  *   Prisma's code       P1…, P2…
  *   Node's code         no connection was made: not sent; it broke: unknown
@@ -13,6 +13,7 @@
  */
 import pg from 'pg';
 import { type ExpectedFailure, type Failure, FailureError, type Rejected } from '../../domain/failure.ts';
+import { ENDS_CONNECTION, isRolledBack } from '../../locks/adapters/postgres-errors.ts';
 
 const notSent = (reason: string): Failure => ({ kind: 'not-sent', reason });
 const conflict = (reason: string): Failure => ({ kind: 'conflict', reason });
@@ -43,8 +44,10 @@ const REASONS = new Map([
 ]);
 /** By the function in_epoch: the sale was loaded in another epoch of Redis after an order was reserved. */
 const ANOTHER_EPOCH = 'ST002';
-/** An operator's or a trigger's own rejection (RAISE EXCEPTION), which rolled the statement back. */
-const RAISED = 'P0001';
+const REJECTED = new Set([
+  ANOTHER_EPOCH,
+  'P0001', // an operator's or a trigger's own rejection (RAISE EXCEPTION)
+]);
 const UNAVAILABLE_CLASSES = new Map([
   ['08', 'remote-connection'],
   ['25', 'transaction-state'],
@@ -59,12 +62,10 @@ const UNAVAILABLE_CLASSES = new Map([
 ]);
 /** Corrupted data: no retry helps, so it must not be mistaken for load. */
 const CORRUPTED = new Set(['XX001', 'XX002']);
-/** A FATAL of these classes ends a connection in the middle of a statement; a FATAL of the others comes before the first. */
-const ENDS_CONNECTION = new Set(['57', '58', 'XX']);
 /** FATAL of these classes answers a login. */
-const OF_A_LOGIN = new Set(['28', '3D', '53']);
-/** FATAL without a running statement: Postgres is starting or stopping, or the session was idle for too long. */
-const BEFORE_STATEMENT = new Set(['57P03', '57P05']);
+const OF_A_LOGIN = new Set(['28', '3D']);
+/** FATAL without a running statement: Postgres is starting or stopping, is full, or the session was idle for too long. */
+const BEFORE_STATEMENT = new Set(['53300', '57P03', '57P05']);
 
 const BY_KIND = new Map<string, Failure>([
   ['DatabaseNotReachable', UNREACHABLE],
@@ -160,7 +161,10 @@ export const isPlanChanged = (error: unknown): boolean =>
 export function wroteNothing(error: unknown): boolean {
   const { kind } = classifyPostgresError(error);
   if (kind !== 'defect') return kind !== 'unknown';
-  return layersOf(error).some((layer) => stateOf(layer) !== null && (layer.severity ?? 'ERROR') === 'ERROR');
+  return layersOf(error).some((layer) => {
+    const state = stateOf(layer);
+    return state !== null && isRolledBack(String(layer.severity ?? 'ERROR'), state);
+  });
 }
 
 /** The write before this read has happened, but its outcome cannot be read. */
@@ -198,7 +202,7 @@ export const isOfAnotherEpoch = ({ code }: Rejected): boolean => code === ANOTHE
 
 /** Whether Postgres answered with an error: it rolled the statement back, and the connection stays usable. */
 export function isAnswer(error: unknown): boolean {
-  return error instanceof pg.DatabaseError && error.severity === 'ERROR';
+  return error instanceof pg.DatabaseError && isRolledBack(error.severity ?? '', error.code ?? '');
 }
 
 /** The known properties of an error, or of one that it wraps. */
@@ -252,15 +256,16 @@ function stateOf({ code, originalCode, severity }: Layer): string | null {
 /** The meaning of an SQLSTATE. */
 function failureOfState(code: string, severity: string, constraint: string): Failure | 'defect' {
   const group = code.slice(0, 2);
-  if (group === '23') return rejected(code, constraint || code);
-  if (code === RAISED || code === ANOTHER_EPOCH) return rejected(code, null);
   // ERROR rolled the statement back: a trigger may raise 08… when a server that it calls is unreachable.
-  if (code === '40003' || (group === '08' && severity !== 'ERROR')) return LOST;
-  if (severity !== 'ERROR' && ENDS_CONNECTION.has(group) && !BEFORE_STATEMENT.has(code)) return LOST;
+  const isEnd = !isRolledBack(severity, code);
+  const isAmid = severity === 'PANIC' || (ENDS_CONNECTION.has(group) && !BEFORE_STATEMENT.has(code));
+  if (code === '40003' || (isEnd && isAmid)) return LOST;
+  if (group === '23') return rejected(code, constraint || code);
+  if (REJECTED.has(code)) return rejected(code, null);
   if (CONFLICTS.has(code)) return conflict(CONFLICTS.get(code)!);
   const reason = CORRUPTED.has(code) ? undefined : (REASONS.get(code) ?? UNAVAILABLE_CLASSES.get(group));
   if (reason === undefined) return 'defect';
-  const isBefore = severity !== 'ERROR' && (BEFORE_STATEMENT.has(code) || OF_A_LOGIN.has(group));
+  const isBefore = isEnd && (BEFORE_STATEMENT.has(code) || OF_A_LOGIN.has(group));
   return isBefore ? notSent(reason) : unavailable(reason);
 }
 

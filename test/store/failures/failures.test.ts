@@ -1,10 +1,12 @@
 /** What errors of the stores mean. Those of Postgres are real, as pg and Prisma pass them on. */
+import pg from 'pg';
 import { describe, expect, it } from 'vitest';
 import { limits } from '../../../src/config/limits.ts';
 import { storeFailure } from '../../../src/store/failures/any-store.ts';
 import {
   afterWrite,
   classifyPostgresError,
+  isRowError,
   UNREAD,
   wroteNothing,
 } from '../../../src/store/failures/postgres.ts';
@@ -62,6 +64,25 @@ describe('an answer of Postgres', () => {
       }
     },
   );
+
+  // These end the server, or need another language of it.
+  it.each([
+    ['unknown', 'PANIC', ['53100', '42501', 'XX000']], // a full disk of the WAL: the commit before it may be there
+    ['unknown', 'FATAL', ['08006', '53200', '57P01', '58000']],
+    ['not-sent', 'FATAL', ['28P01', '3D000', '53300', '57P03']],
+    ['unavailable', 'FEHLER', ['55P03', '57014']],
+    ['rejected', 'FEHLER', ['23505', 'P0001', 'ST002']],
+    ['defect', 'FEHLER', ['22003', '42P01']],
+    ['unknown', 'FEHLER', ['53100', '57P01', 'XX000']], // perhaps FATAL
+  ])('is %s with the severity %s: %s', (kind, severity, codes) => {
+    for (const code of codes) {
+      const error = Object.assign(new pg.DatabaseError('', 0, 'error'), { severity, code });
+      expect(classifyPostgresError(error).kind, code).toBe(kind);
+      expect(wroteNothing(error), code).toBe(kind !== 'unknown');
+      const ofRow = severity === 'FEHLER' && kind !== 'unknown' && !['55P03', '57014'].includes(code);
+      expect(isRowError(error), code).toBe(ofRow);
+    }
+  });
 
   it('that is late closes its connection: no other client sees its transaction', async () => {
     let backend = 0;
