@@ -100,10 +100,14 @@ export function postgresStrategy(
   };
 }
 
-/** Attempts in one batch share its deadline, and therefore its barrier. */
+/**
+ * Attempts in one batch share its deadline, and therefore its barrier. Without a deadline a barrier counts only for what was sent before
+ * it, so that each attempt needs another.
+ */
 function sharedBarrier(postgres: PostgresStore): (saleId: number, lateUntilMs: number) => Promise<boolean> {
   const inProgress = new Map<string, Promise<boolean>>();
   return (saleId, lateUntilMs) => {
+    if (lateUntilMs === 0) return setBarrier(postgres, [saleId], lateUntilMs);
     const key = `${saleId} ${lateUntilMs}`;
     let barrier = inProgress.get(key);
     if (barrier === undefined) {
