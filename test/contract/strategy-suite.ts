@@ -246,7 +246,10 @@ export function strategyContract(
       expect((await buy(b.url, sale.id, 'more', 4)).status).toBeLessThan(300);
       const short = { status: 409, problem: 'not-enough-units' };
       expect(await buy(a.url, sale.id, 'three', 3)).toMatchObject({ ...short, body: { remaining: 2 } });
-      expect(await buy(b.url, sale.id, 'five', 5)).toMatchObject({ status: 400, problem: 'invalid-request' });
+      const overLimit = { status: 400, problem: 'invalid-request' };
+      expect(await buy(b.url, sale.id, 'five', 5)).toMatchObject(overLimit);
+      const dear = await createSale(a.url, 100, { priceCents: 25_000_000 });
+      expect(await buy(b.url, dear.id, 'hundred', 100)).toMatchObject(overLimit); // more cents than an integer holds
       expect((await buy(b.url, sale.id, 'one')).status).toBeLessThan(300);
       expect(await buy(a.url, sale.id, 'two', 2)).toMatchObject({ ...short, body: { remaining: 1 } });
       expect((await buy(a.url, sale.id, 'last')).status).toBeLessThan(300);

@@ -312,7 +312,7 @@ describe.each([
     return service;
   }
 
-  it.each(['lua', 'for-update'])(
+  it.each(['lua', 'for-update', 'for-update-prisma'])(
     '%s opens, closes and expires by the clocks of the stores',
     async (STRATEGY) => {
       const { url } = await startWrong(STRATEGY);
@@ -323,6 +323,11 @@ describe.each([
       expect((await attempt(url, late.id, 'u')).body.reason).toBe('ended');
       const [due, fresh] = await Promise.all(['due', 'fresh'].map((user) => buy(url, now.id, user)));
       expect([due!.status, fresh!.status]).toEqual([201, 201]);
+      const { rowCount } = await scene.stores.sql.query(
+        `SELECT FROM orders WHERE sale_id = $1 AND created_at BETWEEN clock_timestamp() - interval '1 h' AND clock_timestamp()`,
+        [now.id],
+      );
+      expect(rowCount).toBe(2); // which a refund of the sale covers
       const past = `UPDATE orders SET expires_at = clock_timestamp() - interval '1 s' WHERE id = $1`;
       await scene.stores.sql.query(past, [due!.body.orderId]);
       const status = async (answer: Answer) =>

@@ -104,10 +104,15 @@ export async function readSaleAndOrders(
 }
 
 // Without a deadline: of a transaction's statements only its COMMIT can be late (see store/late-requests.ts).
-const INSERT_ORDER = insertOrders({ name: 'insert-order', rows: ONE_ORDER, skipExisting: true, count: null });
+const INSERT_ORDER = insertOrders({
+  name: 'insert-order',
+  rows: `${ONE_ORDER} AND $4::int <= max_per_order`,
+  skipExisting: true,
+  count: null,
+});
 const INSERT_NEW_ORDER = insertOrders({ name: 'insert-new-order', rows: ONE_ORDER, count: null });
 
-/** Inserts the order and its points, unless the customer has an active order. @returns whether it was inserted */
+/** Inserts the order and its points, unless the customer has an active order, or it has too many units. @returns whether it was inserted */
 export async function insertOrder(db: Queryable, attempt: Attempt, paymentWindowS: number): Promise<boolean> {
   const { rows } = await db.query<{ placed: number }>({
     ...INSERT_ORDER,

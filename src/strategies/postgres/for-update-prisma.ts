@@ -30,6 +30,7 @@ export const description: StrategyDescription = {
 type LockedSale = SaleState & {
   readonly priceCents: number;
   readonly points: number;
+  readonly createdAt: Date;
   readonly expiresAt: Date;
 };
 
@@ -42,7 +43,8 @@ export function create(context: StrategyContext): Strategy {
   async function decide(tx: Prisma.TransactionClient, attempt: Attempt): Promise<TryResult> {
     const { saleId, userId, orderId, quantity } = attempt;
     const [sale = null] = await tx.$queryRaw<LockedSale[]>`
-      SELECT ${Prisma.raw(SALE_STATE)}, price_cents AS "priceCents", points_earned(price_cents * ${quantity}::int) AS points,
+      SELECT ${Prisma.raw(SALE_STATE)}, price_cents AS "priceCents", clock_timestamp() AS "createdAt",
+             CASE WHEN ${quantity}::int <= max_per_order THEN points_earned(price_cents * ${quantity}::int) END AS points,
              ${Prisma.sql(DEADLINE, context.paymentWindowS, userId)} AS "expiresAt"
       FROM sales WHERE id = ${saleId} FOR UPDATE`;
     if (sale === null) return { kind: 'unknown-sale' };
@@ -53,17 +55,11 @@ export function create(context: StrategyContext): Strategy {
     if (order !== null) return existing(attempt, order as Parameters<typeof existing>[1]);
     const rejection = rejectionOf(sale, quantity);
     if (rejection !== null) return rejection;
-    const { priceCents, expiresAt } = sale;
-    await tx.order.create({
-      data: { id: orderId, saleId, userId, quantity, status: 'pending', priceCents, expiresAt },
-    });
+    const { priceCents, points, createdAt, expiresAt } = sale; // by Postgres's clock
+    const terms = { quantity, status: 'pending', priceCents, createdAt, expiresAt } as const;
+    await tx.order.create({ data: { id: orderId, saleId, userId, ...terms } });
     await tx.pointsEntry.create({
-      data: {
-        userId,
-        sourceType: 'order',
-        sourceId: orderId,
-        points: sale.points,
-      },
+      data: { userId, sourceType: 'order', sourceId: orderId, points, createdAt },
     });
     await tx.sale.update({
       where: { id: saleId },
