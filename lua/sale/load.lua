@@ -3,8 +3,8 @@
 -- customer was answered "busy", may be back with an older snapshot or on a replica that missed the release. Of a copy that is older than
 -- the last load, none is kept: no customer was answered because of one that the newer copy lacks.
 --
--- KEYS 1 state         hash: remaining, startsMs, endsMs, paused, maxPerOrder, extraUnits, epoch, loadedMs, generation (see
---                      sold-out-latch.ts)
+-- KEYS 1 state         hash: remaining, startsMs, endsMs, paused, maxPerOrder, termsVersion, extraUnits, epoch, loadedMs,
+--                      generation (see sold-out-latch.ts)
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 buyers        hash: user id -> "<order id> <reserved at>"
 --      4 reservations  sorted set of reservations that Postgres does not have yet
@@ -13,14 +13,14 @@
 --      7 a copy of the buyers that Postgres knows, made by the caller; renamed or deleted
 -- ARGV 1 units that are free in Postgres
 --      2 number of segments; 0 for one counter
---      3 terms: first instant of the sale, milliseconds since 1970, or ''; first instant after the sale, or ''; 1 if it is paused, or
---        ''; the most units for an order; joined by spaces
+--      3 terms (see lib/terms.lua)
 --      4 units of the buyers that Postgres knows, beyond one for each
 --      5 epoch
 --      6 numbers of the restocks that the free units include and Redis has not applied, joined by spaces
 --      7 the epoch of the last load, if an answer may depend on a reservation without an order (CONFIRM=accepted); any; or none
 --      8 … reservations that Postgres has
 -- Reply  1 when the sale was not loaded, 0 when it was
+--#include terms
 local state, counters, buyers, reservations, copy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[7]
 local units, segments, epoch = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[5]
 local before = redis.call('HGET', state, 'epoch')
@@ -29,11 +29,7 @@ local present = known and redis.call('HEXISTS', counters, segments > 0 and '0' o
 -- Fences, too, are of an earlier epoch: Postgres, which numbers the leases of some locks, may have gone back.
 if not known then redis.call('DEL', state) end
 redis.call('HSET', state, 'epoch', epoch)
--- Terms of a sale that is loaded may be newer than these (see sale/set-terms.lua); an earlier version loads it without all of them.
-if not present or redis.call('HEXISTS', state, 'maxPerOrder') == 0 then
-  local startsMs, endsMs, paused, maxPerOrder = ARGV[3]:match('^(%S*) (%S*) (%S*) (%S*)$')
-  redis.call('HSET', state, 'startsMs', startsMs, 'endsMs', endsMs, 'paused', paused, 'maxPerOrder', maxPerOrder)
-end
+setTerms(state, ARGV[3])
 
 if present then
   -- Additional segments start empty and borrow units.

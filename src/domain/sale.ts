@@ -23,6 +23,14 @@ export interface Sale {
   readonly spreadS?: number;
 }
 
+/** When a sale sells, and how many units of it an order may have. */
+export type SaleTerms = Pick<Sale, 'startsAt' | 'endsAt' | 'paused' | 'maxPerOrder'>;
+
+/** Terms as they were at a version of the sale: each change of the sale has a greater one. */
+export interface VersionedTerms extends SaleTerms {
+  readonly version: number;
+}
+
 /** Units that can be sold. */
 export function freeUnits({ remaining }: Sale): number {
   return Math.max(0, remaining);

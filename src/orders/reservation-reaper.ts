@@ -150,12 +150,9 @@ function differs({ free, pending, held }: SaleDigest, sale: Sale): boolean {
 }
 
 /** Window, pause or limit was changed in Postgres. */
-async function takeOverTerms({ mirror, sales, log }: ReaperContext, { id: saleId }: Sale): Promise<void> {
-  const sale = await sales.get(saleId); // again: what was listed may be older than what Redis has
-  if (sale === null) return;
+async function takeOverTerms({ mirror, log }: ReaperContext, sale: Sale): Promise<void> {
   await mirror.setTerms(sale);
-  const { startsAt, endsAt, paused, maxPerOrder } = sale;
-  log('took over changed terms', { saleId, startsAt, endsAt, paused, maxPerOrder });
+  log('took over changed terms', { saleId: sale.id });
 }
 
 async function reapAbandoned(

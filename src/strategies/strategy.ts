@@ -41,12 +41,12 @@ export interface Strategy {
   readonly mirror: SaleMirror | null;
   readonly knownSoldOut?: KnownSoldOut;
   /** Prepares the strategy's store for a sale. Idempotent. Absent: nothing to prepare. */
-  load?(sale: Sale): Promise<void>;
+  load?(sale: Pick<Sale, 'id'>): Promise<void>;
   /**
    * Takes over the terms of a sale (window, pause, limit) that Postgres has committed. Absent: it reads them in Postgres. Once it has
-   * resolved, no process decides by the old ones. @throws what Redis throws
+   * resolved, no process decides by older ones. @throws what the stores throw
    */
-  setTerms?(sale: Sale): Promise<void>;
+  setTerms?(sale: Pick<Sale, 'id'>): Promise<void>;
   /** Decides one attempt. Idempotent by order id: the same attempt takes one unit at most. */
   decide(attempt: Attempt): Promise<Decision>;
   /**

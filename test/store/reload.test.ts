@@ -107,6 +107,21 @@ it.each(['was not left', 'was left'])(
   },
 );
 
+it('keeps the newer of two terms, whichever comes first', async () => {
+  const { sale, old } = await openSale();
+  const orders = orderTable(postgres);
+  const before = await orders.terms(sale.id);
+  const late = mirrorOn({ ...orders, terms: async () => before });
+  const isPaused = () => redis.redis.hget(old.keys(sale.id).state, 'paused');
+  for (const paused of [true, false]) {
+    await saleTable(postgres).change(sale.id, { paused });
+    for (const mirror of [old, late]) {
+      await mirror.setTerms(sale);
+      expect(await isPaused()).toBe(paused ? '1' : '');
+    }
+  }
+});
+
 it('begins again when the sale is loaded elsewhere meanwhile', async () => {
   const { sale, old } = await openSale();
   const epoch = await old.epoch(sale.id);

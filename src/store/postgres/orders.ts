@@ -1,6 +1,7 @@
 /** Reads orders. The statements that insert them: insert-orders.ts. */
 import type pg from 'pg';
 import type { Order, OrderQuery, OrderStatus } from '../../domain/order.ts';
+import type { VersionedTerms } from '../../domain/sale.ts';
 import { inTransaction, type PostgresStore } from './pool.ts';
 
 /** An order is active while it holds its units. The partial unique index names the same states. */
@@ -19,6 +20,16 @@ interface OrderRow {
   readonly expires_at: Date;
   readonly paid_at: Date | null;
   readonly closed_at: Date | null;
+}
+
+const TERMS = 'starts_at, ends_at, paused, max_per_order, version';
+
+interface TermsRow {
+  readonly starts_at: Date | null;
+  readonly ends_at: Date | null;
+  readonly paused: boolean;
+  readonly max_per_order: number;
+  readonly version: number;
 }
 
 export interface OrderTable {
@@ -44,15 +55,17 @@ export interface OrderTable {
   buyers(saleId: number, pageSize: number): AsyncIterable<readonly Buyer[]>;
   /** In which epoch of Redis each sale was last loaded; one that never was is left out. */
   loadedIn(saleIds: readonly number[]): Promise<ReadonlyMap<number, number>>;
+  /** The terms of a sale; null: no such sale. */
+  terms(saleId: number): Promise<VersionedTerms | null>;
   /**
    * Marks a sale as loaded in the epoch `to`. It waits for commits that have locked the sale: later ones fail that were reserved in
-   * another epoch.
+   * another epoch. It also waits for a stock cut, which has locked the sale until Postgres has it.
    * @returns false, without effect, when it was loaded in another one than `from` since
    */
   markLoaded(saleId: number, from: number | null, to: number): Promise<boolean>;
   /**
-   * Reads what a load of the mirror needs, at one instant: free units, which of some orders exist, and all buyers, which `use` receives
-   * page by page.
+   * Reads what a load of the mirror needs, at one instant: free units, terms, which of some orders exist, and all buyers, which `use`
+   * receives page by page. @throws when there is no such sale
    */
   snapshot<T>(
     saleId: number,
@@ -71,6 +84,7 @@ export interface UnpaidOrders {
 
 export interface Snapshot<T> {
   readonly remaining: number;
+  readonly terms: VersionedTerms;
   /** Numbers of the restocks that `remaining` includes and Redis has not applied. */
   readonly restocks: readonly string[];
   readonly known: ReadonlySet<string>;
@@ -190,8 +204,11 @@ export function orderTable(postgres: PostgresStore): OrderTable {
       });
       return new Map(rows.map(({ id, epoch }) => [id, epoch]));
     },
+    async terms(saleId) {
+      const { rows } = await pool.query<TermsRow>(`SELECT ${TERMS} FROM sales WHERE id = $1`, [saleId]);
+      return rows[0] === undefined ? null : toTerms(rows[0]);
+    },
     async markLoaded(saleId, from, to) {
-      if (from === to) return true;
       // It does not wait for a disk or a standby: where the epoch is forgotten, orders that were reserved in it are not committed, and the
       // sale is loaded again.
       const { rowCount } = await pool.query(
@@ -204,8 +221,8 @@ export function orderTable(postgres: PostgresStore): OrderTable {
     async snapshot(saleId, orderIds, use) {
       const read = await inTransaction(pool, async (client) => {
         await client.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY');
-        const sale = await client.query<{ remaining: number }>(
-          'SELECT stock - sold AS remaining FROM sales WHERE id = $1',
+        const sale = await client.query<TermsRow & { remaining: number }>(
+          `SELECT stock - sold AS remaining, ${TERMS} FROM sales WHERE id = $1`,
           [saleId],
         );
         const known = await client.query<{ id: string }>('SELECT id FROM orders WHERE id = ANY($1)', [
@@ -216,7 +233,8 @@ export function orderTable(postgres: PostgresStore): OrderTable {
           [saleId],
         );
         const snapshot = {
-          remaining: sale.rows[0]?.remaining ?? 0,
+          remaining: sale.rows[0]!.remaining,
+          terms: toTerms(sale.rows[0]!),
           restocks: restocks.rows.map(({ id }) => id),
           known: new Set(known.rows.map(({ id }) => id)),
           value: await use(buyersOf(client, saleId, PAGE)),
@@ -246,6 +264,14 @@ async function* buyersOf(
     yield rows.map((row) => ({ userId: row.user_id, orderId: row.id, quantity: row.quantity }));
     after = last.user_id;
   }
+}
+
+function toTerms({ starts_at, ends_at, paused, max_per_order, version }: TermsRow): VersionedTerms {
+  return {
+    startsAt: starts_at?.toISOString() ?? null,
+    endsAt: ends_at?.toISOString() ?? null,
+    ...{ paused, maxPerOrder: max_per_order, version },
+  };
 }
 
 function toOrder(row: OrderRow): Order {

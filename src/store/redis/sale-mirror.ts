@@ -22,7 +22,7 @@ import type { Buyer, OrderTable } from '../postgres/orders.ts';
 import type { RedisStore } from './connection.ts';
 import type { RedisEpochs } from './epochs.ts';
 import { keysOf, type SaleKeys } from './sale-keys.ts';
-import { madeAtMs, readMember, recordOf, termsOf } from './sale-records.ts';
+import { madeAtMs, readMember, recordOf, versionedTerms } from './sale-records.ts';
 import type {
   BuyersCopy,
   MirrorSnapshot,
@@ -61,7 +61,7 @@ export interface SaleMirror {
   /** The same, if this process knows it; null: call `epoch`. @throws when the sale's server is not connected */
   knownEpoch(saleId: number): number | null;
   /** Loads the sale from Postgres unless it is loaded. @returns whether this call did */
-  load(sale: Sale): Promise<boolean>;
+  load(sale: Pick<Sale, 'id'>): Promise<boolean>;
   /**
    * Releases a reservation.
    * @returns `gone`: it was acknowledged or released before, or dropped when the sale was loaded in another epoch
@@ -98,8 +98,8 @@ export interface SaleMirror {
   /** Adds units, those of a restock once, or takes free ones: see lua/sale/restock.lua. */
   restock(saleId: number, units: number, restock?: string): Promise<number | null>;
   snapshot(saleId: number): Promise<MirrorSnapshot | null>;
-  /** Takes over window, pause and limit of a sale that were changed in Postgres. A sale that is not in Redis is loaded. */
-  setTerms(sale: Sale): Promise<void>;
+  /** Takes over window, pause and limit of a sale from Postgres, unless Redis has newer ones. A sale that is not in Redis is loaded. */
+  setTerms(sale: Pick<Sale, 'id'>): Promise<void>;
   /** A digest of each sale, in their order. */
   scan(saleIds: readonly number[]): Promise<readonly SaleDigest[]>;
   /**
@@ -215,7 +215,7 @@ export function createSaleMirror(
           remaining: taken.remaining,
           restocks: taken.restocks,
           keepsReservationsOf: keepsReservations ? (isOver ? 'any' : (before ?? 'any')) : 'none',
-          terms: termsOf(sale),
+          terms: versionedTerms(taken.terms),
         });
       }
       throw new FailureError(
@@ -291,8 +291,10 @@ export function createSaleMirror(
       ),
     snapshot: async (saleId) => scripts.snapshot(keys(saleId), await epochOf(saleId)),
     async setTerms(sale) {
+      const terms = await orders.terms(sale.id);
+      if (terms === null) return;
       // After a load by another process, which may have read them before the change, they are set again.
-      while (!(await scripts.setTerms(keys(sale.id), termsOf(sale), await epochOf(sale.id))))
+      while (!(await scripts.setTerms(keys(sale.id), versionedTerms(terms), await epochOf(sale.id))))
         if (await this.load(sale)) return;
     },
     async repair(saleId, seen, remaining) {

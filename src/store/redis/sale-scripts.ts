@@ -290,7 +290,7 @@ function changeScripts(redis: Redis) {
 
   return {
     /**
-     * @param sale `terms`: see `termsOf`; `restocks`: numbers of restocks that `remaining` includes and Redis has not applied; `committed`: reservations
+     * @param sale `terms`: see lua/lib/terms.lua; `restocks`: numbers of restocks that `remaining` includes and Redis has not applied; `committed`: reservations
      *   that Postgres has; `keepsReservationsOf`: another epoch whose reservations stay
      * @returns whether this call loaded the sale; false when it was loaded
      */
@@ -327,7 +327,7 @@ function changeScripts(redis: Redis) {
       return reply < 0 ? null : reply;
     },
 
-    /** @returns false: the sale is not in Redis, or from another epoch */
+    /** Newer terms stay. @returns false: the sale is not in Redis, or from another epoch */
     setTerms: async ({ state }: SaleKeys, terms: string, epoch: number): Promise<boolean> =>
       (await setTerms(state, terms, epoch)) === 1,
 

@@ -12,6 +12,9 @@ export const restocked = (value: RestockResult): Effect<RestockResult> => ({
   value,
 });
 
+/** How often a sale is loaded for one stock cut. */
+const CUT_TRIES = 3;
+
 /**
  * For the strategies that decide in Redis.
  *
@@ -25,50 +28,58 @@ export async function restock(
   units: number,
   key: IdempotencyKey | null = null,
 ): Promise<RestockResult> {
-  const undoCut = async () => {
+  if (units < 0) {
+    for (let tries = 0; tries < CUT_TRIES; tries++) {
+      const sale = await cut(context, mirror, saleId, units, key);
+      if (sale !== 'not-loaded') return sale;
+      await mirror.load({ id: saleId });
+    }
+    return 'busy';
+  }
+  const sale = await once(context.postgres, key, async (client) =>
+    restocked(await context.sales.restock(saleId, units, true, client)),
+  );
+  const onError = (error: unknown) => context.onError('publish-restock', error, { saleId });
+  await relayOutbox({ postgres: context.postgres, mirror, onError }, { saleId });
+  return sale;
+}
+
+/**
+ * Takes free units in Redis, which knows the reserved ones, and then in Postgres. The sale's row is locked meanwhile, so that a load,
+ * which reads the units there, waits: see `markLoaded`.
+ */
+async function cut(
+  context: RedisStrategyContext,
+  mirror: SaleMirror,
+  saleId: number,
+  units: number,
+  key: IdempotencyKey | null,
+): Promise<RestockResult | 'not-loaded'> {
+  let isCut = false;
+  let isDone = false;
+  const undo = async () => {
+    isCut = false;
     try {
       await mirror.restock(saleId, -units);
     } catch (error) {
       context.onError('restock-redis', error, { saleId, units });
     }
   };
-  let isCut = false;
-  let isDone = false;
-  let sale: RestockResult;
   try {
-    sale = await once(context.postgres, key, async (client) => {
-      if (units < 0) {
-        const rejection = await cut(context, mirror, saleId, -units);
-        if (rejection !== 'cut') return restocked(rejection);
-        isCut = true;
-      }
-      const effect = restocked(await context.sales.restock(saleId, units, units > 0, client));
+    return await once<RestockResult | 'not-loaded'>(context.postgres, key, async (client) => {
+      const known = await client.query('SELECT FROM sales WHERE id = $1 FOR NO KEY UPDATE', [saleId]);
+      if (known.rowCount === 0) return restocked(null);
+      const taken = await mirror.restock(saleId, units);
+      if (taken === null) return { commit: false, value: 'not-loaded' };
+      if (taken === 0) return restocked('below-sold');
+      isCut = true;
+      const effect = restocked(await context.sales.restock(saleId, units, false, client));
       isDone = effect.commit;
+      if (!isDone) await undo();
       return effect;
     });
   } catch (error) {
-    if (isCut && (!isDone || wroteNothing(error))) await undoCut(); // not done: no COMMIT was sent
+    if (isCut && (!isDone || wroteNothing(error))) await undo(); // not done: no COMMIT was sent
     throw error;
   }
-  if (isCut && !isDone) await undoCut();
-  if (units > 0) {
-    const onError = (error: unknown) => context.onError('publish-restock', error, { saleId });
-    await relayOutbox({ postgres: context.postgres, mirror, onError }, { saleId });
-  }
-  return sale;
-}
-
-/** How often a sale is loaded for one stock cut. */
-const CUT_TRIES = 3;
-
-/** Takes free units in Redis, which knows the reserved ones: a sale that is not there is loaded first. */
-async function cut(context: RedisStrategyContext, mirror: SaleMirror, saleId: number, units: number) {
-  for (let tries = 0; tries < CUT_TRIES; tries++) {
-    const taken = await mirror.restock(saleId, -units);
-    if (taken !== null) return taken === 0 ? 'below-sold' : 'cut';
-    const sale = await context.sales.get(saleId);
-    if (sale === null) return null;
-    await mirror.load(sale);
-  }
-  return 'busy';
 }

@@ -64,6 +64,28 @@ it('restores the units it cut when Postgres rejects the cut, and nothing else', 
   expect((await strategy.mirror.snapshot(saleId))?.remaining).toBe(5);
 });
 
+it('is cut in Postgres before a load that begins meanwhile reads it', async () => {
+  const sales = saleTable(postgres);
+  let loading: Promise<unknown> | undefined;
+  const load = () => strategy.mirror.load({ id: saleId });
+  const waits = async () => {
+    const { rowCount } = await stores.sql.query(
+      `SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE sales SET mirror_epoch%'`,
+    );
+    return rowCount !== 0 || (await strategy.mirror.snapshot(saleId)) !== null;
+  };
+  const restock: SaleTable['restock'] = async (...given) => {
+    await redis.redis.del(`stampede:{sale:${saleId}}:state`); // a FLUSHALL between the two halves
+    loading = load();
+    await expect.poll(waits).toBe(true);
+    return sales.restock(...given);
+  };
+  const { strategy, saleId } = await openSale({ ...sales, restock });
+  expect(await strategy.restock(saleId, -5)).toMatchObject({ stock: 5 });
+  await loading!.catch(load); // it waited for longer than a lock may take
+  expect((await strategy.mirror.snapshot(saleId))?.remaining).toBe(1);
+});
+
 it('reports an unknown sale', async () => {
   const { strategy } = await openSale();
   expect(await strategy.restock(2_000_000_000, -1)).toBeNull();
