@@ -25,6 +25,12 @@
  */
 import type pg from 'pg';
 import type { Attempt, Order, OrderStatus } from '../domain/order.ts';
+import {
+  idOf,
+  isRepeat,
+  type KnownNotification,
+  type NotificationName,
+} from '../domain/payment-notification.ts';
 import type { UnmatchedReason } from '../domain/unmatched-payment.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import { afterWrite, classifyPostgresError, UNREAD } from '../store/failures/postgres.ts';
@@ -34,15 +40,11 @@ import { ACTIVE, type OrderTable } from '../store/postgres/orders.ts';
 import { inTransaction, type PostgresStore, retried } from '../store/postgres/pool.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
 import { addTask } from '../store/postgres/task-table.ts';
-import { unmatchedPaymentTable } from '../store/postgres/unmatched-payments.ts';
+import { deleteUnmatched, unmatchedPaymentTable } from '../store/postgres/unmatched-payments.ts';
 import type { LocksFirst } from '../strategies/strategy.ts';
 import type { UncommittedOrders } from './uncommitted-orders.ts';
 
-export interface Notification {
-  /** As it was sent. */
-  readonly notificationId: string;
-  /** Whose id it is, because two may use the same; null: ids are taken as they are. */
-  readonly provider?: string | null;
+export interface Notification extends NotificationName {
   readonly orderId: string;
   readonly amountCents: number;
   /** Who reported it, for the audit log. */
@@ -90,10 +92,7 @@ interface Row {
 type Effect = 'paid' | 'revived' | 'refund-due' | 'surplus' | 'none';
 
 /** A notification that was processed before. */
-interface Earlier {
-  readonly id: string;
-  /** Empty: none. Null: not known. */
-  readonly provider: string | null;
+interface Earlier extends KnownNotification {
   readonly orderId: string;
   readonly amountCents: number;
   readonly result: Effect;
@@ -154,12 +153,9 @@ async function decide(
   const isFirst = ofOrder.every(({ result }) => result === 'none');
   const effect = await apply(context, client, given, order, units, isFirst);
   if (effect === 'busy') return { kind: 'busy', reason: 'redis-unreachable' };
+  await deleteUnmatched(client, given);
   await client.query(
-    `WITH matched AS (
-       DELETE FROM unmatched_payments WHERE (notification_id, order_id, amount_cents) = ($1, $2::uuid, $3::integer)
-     )
-     INSERT INTO payment_notifications (id, order_id, amount_cents, result, provider)
-     VALUES ($1, $2::uuid, $3::integer, $4, $5)`,
+    `INSERT INTO payment_notifications (id, order_id, amount_cents, result, provider) VALUES ($1, $2, $3, $4, $5)`,
     [notificationId, orderId, amountCents, effect, given.provider ?? ''],
   );
   const action = effect === 'none' ? 'payment.repeated' : `payment.${effect}`;
@@ -280,35 +276,12 @@ async function withoutEffect(
     instruments.paymentNotifications.inc({ result: 'busy' });
     return { kind: 'busy', reason: 'order-not-committed' };
   }
-  const { orderId, amountCents, actor = 'service' } = given;
-  await retried(() =>
-    unmatchedPaymentTable(postgres).record({
-      notificationId: idOf(given),
-      orderId,
-      amountCents,
-      actor,
-      reason,
-    }),
-  );
+  const { actor = 'service' } = given;
+  await retried(() => unmatchedPaymentTable(postgres).record({ ...given, actor, reason }));
   instruments.paymentNotifications.inc({ result: reason });
   warn('Payment that changed no order: see GET /payments/unmatched', { ...given, ...more, reason });
   return { kind: 'unmatched', reason };
 }
-
-/** As it is stored. */
-const idOf = ({ notificationId, provider = null }: Notification): string =>
-  provider === null ? notificationId : `${provider}:${notificationId}`;
-
-/** Whether it is the same notification of the same order. A name may have been given to its secret, or taken from it, since. */
-function isRepeat({ id, provider: before }: Earlier, given: Notification): boolean {
-  const { notificationId, provider: now = null } = given;
-  // The same text may be the id of an unnamed secret, and that of a named one with its name.
-  if (id === idOf(given)) return before === null || before === (now ?? '');
-  if (now !== null) return !before && id === notificationId;
-  const name = before ?? PROVIDER.exec(id)?.[1] ?? '';
-  return name !== '' && id === `${name}:${notificationId}`;
-}
-const PROVIDER = /^([a-z0-9-]{1,32}):/;
 
 /** What one try to revive an order has done in Redis. */
 interface TakenUnits {

@@ -175,6 +175,25 @@ describe('a payment notification', () => {
     expect(await kindsOf(orderId)).toEqual(['award', ...(what === 'a repeat' ? [] : ['refund']), 'ship']);
   });
 
+  it.each([
+    ['got', NEW, OTHER],
+    ['lost', OTHER, NEW],
+  ])(
+    'that changed no order is listed once after its secret %s a name, until it takes effect',
+    async (_name, before, after) => {
+      const orderId = await order();
+      const dearer = { amountCents: 600 };
+      const listed = async () =>
+        (await stores.sql.query('SELECT times FROM unmatched_payments WHERE order_id = $1', [orderId])).rows;
+      for (const secret of [before, after, before])
+        expect((await notify(orderId, { ...dearer, secret })).body.reason).toBe('amount-mismatch');
+      expect(await listed()).toEqual([{ times: 3 }]);
+      await stores.sql.query('UPDATE orders SET price_cents = 600 WHERE id = $1', [orderId]);
+      expect((await notify(orderId, { ...dearer, secret: after })).body.status).toBe('paid');
+      expect(await listed()).toEqual([]);
+    },
+  );
+
   it('conflicts with one of another secret whose id reads the same', async () => {
     const orderId = await order();
     expect((await notify(orderId, { notificationId: `other:n-${orderId}` })).status).toBe(200);

@@ -1,13 +1,18 @@
 /** Payments that changed no order. A row is kept until a repeat takes effect: the money is with the provider meanwhile. */
+import type pg from 'pg';
+import {
+  idOf,
+  isRepeat,
+  type KnownNotification,
+  type NotificationName,
+} from '../../domain/payment-notification.ts';
 import type { UnmatchedPayment, UnmatchedReason } from '../../domain/unmatched-payment.ts';
 import { addAuditEvent } from './audit-log.ts';
 import { inTransaction, type PostgresStore } from './pool.ts';
 
 export interface UnmatchedPaymentTable {
   /** Records one, with an event in the audit log; a repeat is counted. @throws what Postgres throws */
-  record(
-    payment: Pick<UnmatchedPayment, 'notificationId' | 'orderId' | 'amountCents' | 'actor' | 'reason'>,
-  ): Promise<void>;
+  record(payment: Payment & Pick<UnmatchedPayment, 'actor' | 'reason'>): Promise<void>;
   /** Newest first. @param before only those with a smaller id; null: all */
   list(max: number, before: number | null): Promise<readonly UnmatchedPayment[]>;
 }
@@ -24,17 +29,39 @@ interface Row {
   readonly repeated_at: Date;
 }
 
+type Payment = NotificationName & Pick<UnmatchedPayment, 'orderId' | 'amountCents'>;
+
+/** The rows of a payment, each locked: usually none or one. */
+async function rowsOf(client: pg.PoolClient, payment: Payment) {
+  const { rows } = await client.query<KnownNotification & { readonly row: string }>(
+    `SELECT id AS row, notification_id AS id, provider FROM unmatched_payments
+     WHERE order_id = $1 AND amount_cents = $2 ORDER BY row FOR UPDATE`,
+    [payment.orderId, payment.amountCents],
+  );
+  return rows.filter((known) => isRepeat(known, payment));
+}
+
+/** Deletes a payment that has taken effect. */
+export async function deleteUnmatched(client: pg.PoolClient, payment: Payment): Promise<void> {
+  const ids = (await rowsOf(client, payment)).map(({ row }) => row);
+  if (ids.length > 0)
+    await client.query('DELETE FROM unmatched_payments WHERE id = ANY($1::bigint[])', [ids]);
+}
+
 export function unmatchedPaymentTable({ pool }: Pick<PostgresStore, 'pool'>): UnmatchedPaymentTable {
   return {
-    record: ({ notificationId, orderId, amountCents, reason, actor }) =>
+    record: (payment) =>
       inTransaction(pool, async (client) => {
+        const { orderId, amountCents, reason, actor, provider } = payment;
+        const [known] = await rowsOf(client, payment);
+        const notificationId = known?.id ?? idOf(payment);
         const { rows } = await client.query<{ times: number }>(
-          `INSERT INTO unmatched_payments AS u (notification_id, order_id, amount_cents, reason, actor)
-           VALUES ($1, $2, $3, $4, $5)
+          `INSERT INTO unmatched_payments AS u (notification_id, order_id, amount_cents, reason, actor, provider)
+           VALUES ($1, $2, $3, $4, $5, $6)
            ON CONFLICT (notification_id, order_id, amount_cents) DO UPDATE
              SET times = u.times + 1, reason = excluded.reason, repeated_at = clock_timestamp()
            RETURNING times`,
-          [notificationId, orderId, amountCents, reason, actor],
+          [notificationId, orderId, amountCents, reason, actor, provider ?? ''],
         );
         if (rows[0]!.times === 1)
           await addAuditEvent(client, {
