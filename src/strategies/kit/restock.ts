@@ -45,8 +45,8 @@ export async function restock(
 }
 
 /**
- * Takes free units in Redis, which knows the reserved ones, and then in Postgres. The sale's row is locked meanwhile, so that a load,
- * which reads the units there, waits: see `markLoaded`.
+ * Takes free units in Redis, which knows the reserved ones, and then in Postgres. The sale's row is locked meanwhile, so that a load in
+ * another epoch, which reads the units there, waits: see `markLoaded`.
  */
 async function cut(
   context: RedisStrategyContext,
