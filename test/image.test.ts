@@ -34,7 +34,7 @@ beforeAll(async () => {
   copyContext(root, context);
   image = buildImage(readFileSync(`${root}Dockerfile`, 'utf8'), context, folder);
   app = path.join(image.root, image.workdir);
-}, 600_000);
+}, 1_800_000);
 afterAll(() => rmSync(folder, { recursive: true }));
 
 const outputOf = (command: string, ...args: string[]) =>

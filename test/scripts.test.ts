@@ -41,7 +41,7 @@ function startDev() {
   const expectNoListener = async () => {
     const left = () => spawnSync('ps', ['-o', 'args=', '-g', `${npm.pid}`], { encoding: 'utf8' }).stdout;
     await expect.poll(left).toBe('');
-    await expectNobodyOn(copy.folder, 30_000);
+    await expectNobodyOn(copy.folder);
   };
   return { npm, listening, expectNoListener };
 }
@@ -77,7 +77,7 @@ it('npm run dev, with its own stores and two workers, follows a change and ends 
   await second.listening(1);
   second.npm.kill('SIGTERM');
   await second.expectNoListener();
-});
+}, 600_000);
 
 it('a signal to npm reaches what runs for long: the shell does not stand in between', () => {
   const long = [...programs, 'bench:smoke', 'dev', 'start', 'audit', 'reconcile'];

@@ -10,6 +10,8 @@ import { expect, it } from 'vitest';
 import { processesOn, temporaryFolder } from './local/support.ts';
 
 const root = fileURLToPath(new URL('../', import.meta.url));
+/** A busy machine needs minutes to begin a run. */
+const slowly = { timeout: 600_000 };
 
 /** @param npm stands for the build, which must not write into `dist` while other tests run it */
 function run(npm: string, name: string) {
@@ -28,7 +30,7 @@ const ELSEWHERE =
 it.each([
   ['a failed build', 'echo "a.ts(1,1): error"; exit 2', 'test/domain', BUILD_FAILED],
   ['a file of another project', 'exit 0', 'test/locks/black-hole', ELSEWHERE],
-])('of %s, prints the cause and nothing else', async (_what, npm, name, expected) => {
+])('of %s, prints the cause and nothing else', slowly, async (_what, npm, name, expected) => {
   const { vitest, runFolders, ended } = run(npm, name);
   const said = await Promise.all([text(vitest.stdout), text(vitest.stderr)]);
   expect(stripVTControlCharacters(said.join('')).trim()).toMatch(expected);
@@ -36,11 +38,11 @@ it.each([
   expect(runFolders()).toEqual([]);
 });
 
-it.each(['SIGINT', 'SIGKILL'] as const)('leaves nothing after %s to vitest alone', async (signal) => {
+it.each(['SIGINT', 'SIGKILL'] as const)('leaves nothing after %s to vitest alone', slowly, async (signal) => {
   const { vitest, folder, runFolders, ended } = run('exit 0', 'test/contract/lock-redis.test.ts');
   const ofATest = () =>
     processesOn('stampede-test-group-').filter((pid) => processesOn(folder).includes(pid));
-  await expect.poll(ofATest).not.toEqual([]);
+  await expect.poll(ofATest, { timeout: 300_000 }).not.toEqual([]);
   vitest.kill(signal);
   await ended;
   await expect.poll(() => processesOn(folder)).toEqual([]);

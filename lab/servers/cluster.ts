@@ -44,8 +44,9 @@ const SLOTS = 16_384;
 const PATIENCE_MS = 60_000;
 const POLL_MS = 50;
 const ARGS = [...eagerPrimary, '--repl-ping-replica-period', '1', '--cluster-enabled', 'yes'];
-/** Where there are replicas, one is promoted soon after its master is silent, however old its data is. */
-const FAILOVER = ['--cluster-node-timeout', '1000', '--cluster-replica-validity-factor', '0'];
+/** Where there are replicas, one is promoted when its master has been silent for so long, however old its data is. */
+export const NODE_TIMEOUT_MS = 1_000;
+const FAILOVER = ['--cluster-node-timeout', `${NODE_TIMEOUT_MS}`, '--cluster-replica-validity-factor', '0'];
 
 /**
  * @param replicas of each master

@@ -10,9 +10,9 @@ export const plainRedis = ['--appendonly', 'no'];
 /** A primary that copies to a new replica at once. */
 export const eagerPrimary = [...plainRedis, '--repl-diskless-sync-delay', '0'];
 
-const replicasMs = 20_000;
+const replicasMs = 90_000;
 /** A replica that gets the stream of writes acknowledges at once; one whose snapshot was just loaded does so once a second. */
-const acknowledgeMs = 100;
+const acknowledgeMs = 300;
 const acknowledgements = 3;
 
 /**

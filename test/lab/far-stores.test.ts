@@ -11,6 +11,7 @@ import { Redis } from 'ioredis';
 import pg from 'pg';
 import { describe, expect, it } from 'vitest';
 import { type FarStores, openFarStores } from '../../lab/far-stores.ts';
+import { TcpProxy } from '../../lab/proxy.ts';
 import { identify } from '../../src/local/processes.ts';
 import { startRedisServer } from '../../src/local/redis-server.ts';
 import { opened } from '../support/opened.ts';
@@ -96,12 +97,17 @@ describe('far stores', () => {
 describe('a delay', () => {
   it('can be changed, and later bytes do not overtake earlier ones', async () => {
     await using link = await open(0);
-    await using redis = await redisAt(link.redisUrl);
+    await using far = await redisAt(link.redisUrl);
     await link.delay(500);
-    expect((await timed(1, () => redis.ping()))[0]).toBeGreaterThanOrEqual(500);
+    expect((await timed(1, () => far.ping()))[0]).toBeGreaterThanOrEqual(500);
+    await using proxy = await TcpProxy.to(stores.redisUrl);
+    await using redis = await redisAt(proxy.through(stores.redisUrl));
+    proxy.rttMs = 500;
+    await redis.ping();
+    const { requests } = proxy;
     const first = timed(1, () => redis.set('order', 'first'));
-    await sleep(10);
-    await link.delay(0);
+    await expect.poll(() => proxy.requests).toBe(requests + 1);
+    proxy.rttMs = 0;
     const second = redis.set('order', 'second');
     expect((await first)[0]).toBeGreaterThanOrEqual(500);
     await second;
@@ -134,6 +140,7 @@ describe('traffic', () => {
     await using link = await open(1, server.url);
     const client = connect(Number(new URL(link.redisUrl).port), '127.0.0.1');
     client.on('error', () => {});
+    await expect.poll(() => taken).not.toBeNull();
     let sent = 0;
     const chunk = Buffer.alloc(1_024 * 1_024);
     while (sent < 400 && (await written(client, chunk))) sent++;
@@ -217,14 +224,18 @@ describe('round trips', () => {
   });
 
   it('are as many as answers were waited for, however a burst is cut', async () => {
-    await using link = await open(60);
+    await using proxy = await TcpProxy.to(stores.redisUrl);
+    await using link = await open(1, proxy.through(stores.redisUrl));
     const client = connect(Number(new URL(link.redisUrl).port), '127.0.0.1').setNoDelay(true);
     for (let round = 1; round <= 3; round++) {
       const answered = bytesOf(client, '+PONG\r\n+PONG\r\n'.length);
+      proxy.hold();
       for (const part of ['PI', 'NG\r\nPING', '\r\n']) {
+        const { requests } = proxy;
         client.write(part);
-        await sleep(10);
+        await expect.poll(() => proxy.requests).toBe(requests + 1);
       }
+      await proxy.release();
       await answered;
       expect(await link.roundTrips()).toEqual({ redis: round, postgres: 0 });
     }

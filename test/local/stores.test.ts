@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { describe, expect, test } from 'vitest';
@@ -145,7 +145,7 @@ describe('one service per folder', () => {
     });
     await write(urls, 1);
     service.process.kill('SIGTERM');
-    await expectNobodyOn(folder, 10_000);
+    await expectNobodyOn(folder);
     await expectKept(folder, [1]);
   });
 
@@ -181,8 +181,23 @@ describe('crashes', () => {
     await write(urls, 1);
     expect(processesOn(folder).length).toBeGreaterThanOrEqual(4); // service, guardian, Postgres, Redis
     service.process.kill('SIGKILL');
-    await expectNobodyOn(folder, 10_000);
+    await expectNobodyOn(folder);
     await expectKept(folder, [1]);
+  });
+
+  test('a guardian that can write nothing at its end stops both servers all the same', async () => {
+    const folder = temporaryFolder();
+    const service = spawnService(folder);
+    await untilUp(service);
+    const [claim] = readdirSync(join(folder, 'lock'));
+    // Folders in the places of the files that it writes and removes.
+    mkdirSync(join(folder, 'lock', `.${claim}`));
+    rmSync(join(folder, 'stores.env'));
+    mkdirSync(join(folder, 'stores.env'));
+    service.process.kill('SIGKILL');
+    await expectNobodyOn(folder);
+    const log = readFileSync(join(folder, 'guardian.log'), 'utf8');
+    for (const path of [`lock/.${claim}`, 'stores.env']) expect(log).toContain(path);
   });
 
   test('a start right after waits for the ending guardian', async () => {
@@ -206,7 +221,7 @@ describe('crashes', () => {
     expect(others.length).toBeGreaterThanOrEqual(3);
     expect(others.map(group)).not.toContain(service.pid);
     process.kill(-service.pid, 'SIGINT');
-    await expectNobodyOn(folder, 10_000);
+    await expectNobodyOn(folder);
   });
 
   test('SIGKILL of the guardian: the next start stops the orphans first', async () => {
@@ -259,7 +274,7 @@ describe('crashes', () => {
       await new Promise((resolve) => setTimeout(resolve, base + Math.random() * 150));
       process.kill(-service.pid, 'SIGINT');
       await service.exited;
-      await expectNobodyOn(folder, 10_000);
+      await expectNobodyOn(folder);
       const stores = await start(folder);
       await write(stores, 1);
       expect(await read(stores)).toEqual({ postgres: [1], redis: ['1'] });

@@ -55,9 +55,7 @@ export function processesOn(folder: string): number[] {
     .map(Number);
 }
 
-export async function expectNobodyOn(folder: string, withinMs: number): Promise<void> {
-  await expect.poll(() => processesOn(folder), { timeout: withinMs, interval: 50 }).toEqual([]);
-}
+export const expectNobodyOn = (folder: string) => expect.poll(() => processesOn(folder)).toEqual([]);
 
 /** Moves a folder out of the run's, which the run removes. */
 function keep(folder: string): void {

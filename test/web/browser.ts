@@ -28,6 +28,7 @@ export async function visit(
   prepare: (page: Page) => Promise<unknown> = async () => {},
 ): Promise<void> {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  context.setDefaultTimeout(120_000);
   try {
     const page = await context.newPage();
     const troubles: string[] = [];

@@ -47,10 +47,10 @@ describe.skipIf(executablePath === undefined).each([
       });
       await page.fill('input[name=customer]', await issuer.token('ann'));
       await page.click('text=Enter the waiting room');
-      await page.waitForSelector('text=You are in the waiting room', { timeout: 120_000 });
+      await page.waitForSelector('text=You are in the waiting room');
       await inspect(page);
       await page.reload();
-      await page.waitForSelector('text=You are in the waiting room', { timeout: 120_000 });
+      await page.waitForSelector('text=You are in the waiting room');
       await inspect(page);
       expect(purchases).toEqual([]);
       await page.click('text=Stop waiting');
@@ -66,7 +66,7 @@ describe.skipIf(executablePath === undefined).each([
     await visit(browser, url, async (page) => {
       await page.fill('input[name=customer]', await issuer.token('ann'));
       await page.click('button.primary');
-      await page.waitForSelector('text=Your order is reserved', { timeout: 120_000 });
+      await page.waitForSelector('text=Your order is reserved');
       await page.waitForSelector('text=Pay with your payment provider');
       expect(await page.locator('text=(demo)').count()).toBe(0);
       await inspect(page);
@@ -97,7 +97,7 @@ describe.skipIf(executablePath === undefined).each([
       });
       await page.fill('input[name=customer]', await issuer.token('cat'));
       await page.click('button.primary');
-      await page.waitForSelector('text=/Your order is reserved|last unit/', { timeout: 120_000 });
+      await page.waitForSelector('text=/Your order is reserved|last unit/');
       expect(await page.locator('text=Your order is reserved').count()).toBe(1);
       expect(requests).toBe(2);
     });
