@@ -75,6 +75,17 @@ const forged = (
     notBeforeMs: Date.now() + fromMs,
     expiresMs: Date.now() + untilMs,
   });
+/** Sends 30 requests at a time until more than ten are refused. @returns the others: at most five, and five for each second */
+async function passed(request: (n: number) => Promise<Answer>): Promise<Answer[]> {
+  const sinceMs = performance.now();
+  const answers: Answer[] = [];
+  const others = () => answers.filter(({ problem }) => problem !== 'too-many-requests');
+  for (let n = 0; answers.length - others().length <= 10; n += 30) {
+    answers.push(...(await Promise.all(Array.from({ length: 30 }, (_, i) => request(n + i)))));
+    expect(others().length).toBeLessThanOrEqual(5 + (5 * (performance.now() - sinceMs)) / 1_000);
+  }
+  return others();
+}
 
 describe('a customer', () => {
   it('buys with a ticket, reads, and cancels', async () => {
@@ -201,12 +212,12 @@ describe('a customer', () => {
 
   it('may not attempt more than 5 times a second', async () => {
     const saleId = await sell(1);
-    const ticket = forged(saleId, 'quick');
-    const answers = await Promise.all(
-      Array.from({ length: 20 }, () => post(`/sales/${saleId}/orders`, ticket)),
-    );
-    expect(answers.filter(({ status }) => status === 201)).toHaveLength(1);
-    expect(answers.filter(({ problem }) => problem === 'too-many-requests').length).toBeGreaterThan(5);
+    const attempt = () => post(`/sales/${saleId}/orders`, forged(saleId, 'quick'));
+    const answers = await passed(attempt);
+    answers.push(await eventually(attempt, ({ status }) => status < 300));
+    const placed = answers.filter(({ status }) => status !== 503);
+    expect(new Set(placed.map(({ body }) => body.orderId)).size).toBe(1);
+    expect(placed.filter(({ body }) => body.replayed === false).length).toBeLessThanOrEqual(1);
   });
 
   it('gets no further ticket with three unpaid reservations', async () => {
@@ -287,26 +298,17 @@ describe('the proof of work', () => {
 });
 
 describe('one address', () => {
-  /** Counts the answers other than 429 to 30 requests at once. @param forwardedFor the header of each */
-  const passed = async (forwardedFor: (n: number) => string, path = '/healthz', init: RequestInit = {}) => {
-    const answers = await Promise.all(
-      Array.from({ length: 30 }, (_, n) =>
-        call(`${guarded.url}${path}`, {
-          ...init,
-          headers: { ...init.headers, 'x-forwarded-for': forwardedFor(n) },
-        }),
-      ),
-    );
-    return answers.filter(({ status }) => status !== 429).length;
-  };
+  const ask = (forwardedFor: string) =>
+    call(`${guarded.url}/healthz`, { headers: { 'x-forwarded-for': forwardedFor } });
 
   it('is rate-limited, whatever forwarding headers it sends', async () => {
-    expect(await passed((n) => `192.0.2.${n}, 203.0.113.9`)).toBeLessThan(20);
-    expect(await passed((n) => `192.0.2.${n}`)).toBe(30);
+    await passed((n) => ask(`192.0.2.${n % 256}, 203.0.113.9`));
+    const answers = await Promise.all(Array.from({ length: 30 }, (_, n) => ask(`192.0.2.${n}`)));
+    expect(answers.map(({ status }) => status)).toEqual(Array(30).fill(200));
   });
 
   it('is a /56 of IPv6', async () => {
-    expect(await passed((n) => `2001:db8:0:12${String(n).padStart(2, '0')}::1`)).toBeLessThan(20);
+    await passed((n) => ask(`2001:db8:0:12${String(n % 100).padStart(2, '0')}::1`));
   });
 
   it('cannot crash the process by resetting its connections', async () => {
@@ -322,13 +324,15 @@ describe('one address', () => {
   });
 
   it('cannot exceed its rate with many customers', async () => {
-    const saleId = await sell(30);
-    const attempts = Array.from({ length: 30 }, (_, n) =>
+    const saleId = await sell(1_000);
+    const answers = await passed((n) =>
       post(`/sales/${saleId}/orders`, forged(saleId, `sybil-${n}`), {}, guarded.url),
     );
-    const bought = (await Promise.all(attempts)).filter(({ status }) => status === 201).length;
-    expect(bought).toBeLessThan(20);
-    expect((await get(`/sales/${saleId}`, '')).body.sold).toBe(bought);
+    const bought = answers.filter(({ status }) => status === 201).length;
+    const unknown = answers.filter(({ problem }) => problem === 'unknown-outcome').length;
+    const { sold } = (await get(`/sales/${saleId}`, '')).body;
+    expect(sold).toBeGreaterThanOrEqual(bought);
+    expect(sold).toBeLessThanOrEqual(bought + unknown);
   });
 
   it('has at most ADDRESS_CONNECTIONS connections', async () => {

@@ -118,17 +118,19 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
     );
   }
 
-  /** Buys with each ticket, in the order given. @returns each answer's status */
+  /** Buys with each ticket, in the order given; the next twenty come when each of these has a final answer. @returns the statuses */
   async function attempt(sale: Sale, arrivals: readonly Arrival[]): Promise<number[]> {
-    const client = new Client(service.url, { pipelining: 50 });
-    const answers = arrivals.map(async ({ ticket }) => {
-      const headers = { authorization: `Bearer ${ticket}` };
-      const path = `/sales/${sale.id}/orders`;
-      const { statusCode, body } = await client.request({ method: 'POST', path, headers, idempotent: true });
-      await body.dump();
-      return statusCode;
+    const client = new Client(service.url, { pipelining: 20 });
+    const request = { method: 'POST', path: `/sales/${sale.id}/orders`, idempotent: true } as const;
+    const statuses = await inGroups(arrivals, ({ ticket }) => {
+      const ask = async () => {
+        const headers = { authorization: `Bearer ${ticket}` };
+        const { statusCode, body } = await client.request({ ...request, headers });
+        await body.dump();
+        return statusCode;
+      };
+      return eventually(ask, (status) => status !== 503 && status !== 429);
     });
-    const statuses = await Promise.all(answers);
     await client.close();
     return statuses;
   }
@@ -139,7 +141,7 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
     const arrivals = await arrive(sale);
     const byTurn = arrivals.toSorted((a, b) => a.turnMs - b.turnMs);
     const statuses = await attempt(sale, byTurn);
-    const served = byTurn.filter((_, at) => statuses[at] === 201);
+    const served = byTurn.filter((_, at) => statuses[at]! < 300);
     expect(served).toEqual(byTurn.slice(0, units)); // the first by turn, and no others
     expect(statuses.filter((status) => status === 409)).toHaveLength(customers - units);
     const owners = await stores.sql.query('SELECT user_id FROM orders WHERE sale_id = $1', [sale.id]);
@@ -171,7 +173,7 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
     const due = arrivals.filter(({ turnMs }) => turnMs <= nowMs);
     expect(new Set(await attempt(sale, early))).toEqual(new Set([409]));
     expect((await call(`${service.url}/sales/${sale.id}`)).body.sold).toBe(0);
-    expect(new Set(await attempt(sale, due))).toEqual(new Set([201]));
+    expect((await attempt(sale, due)).filter((status) => status >= 300)).toEqual([]);
   });
 
   const requestTicket = async (sale: Sale, sub: string) => {
@@ -182,7 +184,12 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
   it('issues over HTTP the turns that any store gives', async () => {
     const sale = await sell(Date.now() + 3_600_000);
     const subjects = Array.from({ length: 30 }, (_, n) => `subject-${n}`);
-    const asked = await Promise.all(subjects.map((sub) => requestTicket(sale, sub)));
+    const issue = (sub: string) =>
+      eventually(
+        () => requestTicket(sale, sub),
+        ({ status }) => status === 201,
+      );
+    const asked = await Promise.all(subjects.map(issue));
     const drawn = await Promise.all(
       Object.values(PLACES).map(([turns]) => {
         const room = createWaitingRoom(turns(place), () => 1, VALID_MS);
@@ -248,8 +255,8 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
   it('answers at most 20 requests of a customer in a minute', async () => {
     const sale = await sell(Date.now() + 3_600_000);
     const answers = await Promise.all(Array.from({ length: 25 }, () => requestTicket(sale, 'insistent')));
-    const statuses = answers.map(({ status }) => status).sort();
-    expect(statuses).toEqual([...Array(20).fill(201), ...Array(5).fill(429)]);
+    expect(answers.filter(({ status }) => status === 429)).toHaveLength(5);
+    expect(answers.filter(({ status }) => status === 201 || status === 503)).toHaveLength(20);
   });
 
   if (name === 'Redis') return;
@@ -274,7 +281,7 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
     });
     expect({ status, problem }).toEqual({ status: 503, problem: 'busy' });
     expect(Number(headers.get('retry-after'))).toBeGreaterThan(0);
-    expect((await requestTicket(sale, 'ann')).status).toBe(201);
+    await expect.poll(() => requestTicket(sale, 'ann')).toMatchObject({ status: 201 });
   });
 });
 

@@ -13,7 +13,8 @@ const safe = [...strategies].filter(
 const waits = ['for-update', 'for-update-prisma', 'conditional-update', 'group-commit'];
 
 describe.each(safe)('%s', (name, entry) => {
-  const start = () => bench.start(entry as unknown as Parameters<typeof bench.start>[0]) as Strategy;
+  type Start = Parameters<typeof bench.start>;
+  const start = (store?: Start[1]) => bench.start(entry as unknown as Start[0], store) as Strategy;
 
   it('sends as many statements as its description says', async () => {
     const strategy = start();
@@ -61,7 +62,7 @@ describe.each(safe)('%s', (name, entry) => {
   it.each(['COMMIT', 'ROLLBACK'] as const)(
     'looks again at the last unit after the %s of who had the row',
     async (how) => {
-      const strategy = start();
+      const strategy = start(bench.patient);
       const saleId = await bench.sale(1);
       const outcome = await bench.during(
         (client) => sellPast(client, attemptOf(saleId, 'faster')),
@@ -78,7 +79,7 @@ describe.each(safe)('%s', (name, entry) => {
   );
 
   it("rolls the count back with a customer's second order", async () => {
-    const strategy = start();
+    const strategy = start(bench.patient);
     const saleId = await bench.sale(5);
     const faster = attemptOf(saleId, 'same');
     const outcome = await bench.during(

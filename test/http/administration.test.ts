@@ -1,6 +1,6 @@
 /** What administrators change while a sale runs. */
 import { beforeAll, describe, expect, it } from 'vitest';
-import { attempt, call, cancel, createSale, patch, users } from '../support/client.ts';
+import { attempt, buy, call, cancel, createSale, patch, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { contentsOf, envOf, openTestStores } from '../support/stores.ts';
@@ -37,7 +37,7 @@ describe('terms of a sale', () => {
   it('are changed: later orders have the new price and their time to pay', async () => {
     const sale = await createSale(url, 9, { endsAt: '2030-01-01T00:00:00Z' });
     const orderOf = async (userId: string) => {
-      const { orderId } = (await attempt(url, sale.id, userId)).body;
+      const { orderId } = (await buy(url, sale.id, userId)).body;
       return (await call(`${url}/orders/${orderId}`)).body;
     };
     const before = await orderOf('before');
@@ -153,7 +153,7 @@ describe('the orders of a sale', () => {
     await attempt(url, (await createSale(url, 9)).id, 'elsewhere');
     const names = ['ann', 'bob', 'Ann.2', 'cyd', 'dan'];
     const placed: string[] = [];
-    for (const name of names) placed.push(String((await attempt(url, id, name)).body.orderId));
+    for (const name of names) placed.push(String((await buy(url, id, name)).body.orderId));
     await cancel(url, placed[1]);
     expect((await listOf(`${id}/orders`)).list.map(({ userId }) => userId)).toEqual(names.toReversed());
     const seen: string[] = [];

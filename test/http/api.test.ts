@@ -1,7 +1,7 @@
 /** The routes of one service: what they answer, and that bad input changes nothing. */
 import { connect } from 'node:net';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { type Answer, attempt, call, createSale, eventually, post } from '../support/client.ts';
+import { type Answer, attempt, buy, call, createSale, eventually, post } from '../support/client.ts';
 import { ROUTES } from '../support/every-route.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
@@ -124,8 +124,8 @@ describe('bad input gets a problem and changes nothing', () => {
     expect((await post(`${url}/sales/${id}/restock`, body)).status).toBe(status);
     expect(await everything()).toBe(before);
     // Redis, too, would still sell five.
-    for (const user of ['a', 'b', 'c', 'd', 'e']) expect((await attempt(url, id, user)).status).toBe(201);
-    expect((await attempt(url, id, 'f')).problem).toBe('sold-out');
+    for (const user of ['a', 'b', 'c', 'd', 'e']) expect((await buy(url, id, user)).status).toBeLessThan(300);
+    expect((await buy(url, id, 'f')).problem).toBe('sold-out');
   });
 
   it.each([
@@ -189,16 +189,16 @@ describe('sales', () => {
 
   it('may have no stock at all', async () => {
     const { id } = await createSale(url, 0);
-    expect((await attempt(url, id, 'u')).problem).toBe('sold-out');
+    expect((await buy(url, id, 'u')).problem).toBe('sold-out');
     await post(`${url}/sales/${id}/restock`, { units: 1 });
-    expect((await attempt(url, id, 'u')).status).toBe(201);
+    expect((await buy(url, id, 'u')).status).toBeLessThan(300);
   });
 });
 
 describe('orders', () => {
   it('are read by id and by customer', async () => {
     const { id } = await createSale(url, 1);
-    const { body } = await attempt(url, id, 'reader');
+    const { body } = await buy(url, id, 'reader');
     const order = await call(`${url}/orders/${body.orderId}`);
     expect(order.body).toMatchObject({
       saleId: id,
@@ -240,7 +240,7 @@ describe('points', () => {
 
   it('are earned with an order, once', async () => {
     const { id } = await createSale(url, 1, { priceCents: 1250 });
-    const { body } = await attempt(url, id, 'cat');
+    const { body } = await buy(url, id, 'cat');
     await attempt(url, id, 'cat');
     expect((await call(`${url}/users/cat/points`)).body).toMatchObject({
       balance: 12,
@@ -306,7 +306,7 @@ describe('the service', () => {
     };
     const made = await call(`${guarded.url}/sales`, asked);
     expect(made.status).toBe(201);
-    expect((await attempt(guarded.url, Number(made.body.id), 'u')).status).toBe(201);
+    expect((await buy(guarded.url, Number(made.body.id), 'u')).status).toBeLessThan(300);
     for (let i = 0; i < 20; i++) await post(`${guarded.url}/sales`, sale);
     expect(await post(`${guarded.url}/sales`, sale)).toMatchObject({
       status: 429,
@@ -337,11 +337,11 @@ describe('the service', () => {
   it('answers 202 with CONFIRM=accepted, and the order follows', async () => {
     await using fast = await startService({ ...envOf(stores), CONFIRM: 'accepted' });
     const { id } = await createSale(fast.url, 20);
-    const answers = await Promise.all(Array.from({ length: 30 }, (_, i) => attempt(fast.url, id, `u${i}`)));
-    expect(answers.filter((answer) => answer.status === 202)).toHaveLength(20);
+    const answers = await Promise.all(Array.from({ length: 30 }, (_, i) => buy(fast.url, id, `u${i}`)));
+    const accepted = answers.filter(({ status }) => status === 202 || status === 200); // 200: of a repeat
+    expect(accepted).toHaveLength(20);
     await fast.stop(); // a stop commits what was acknowledged
     const { rows } = await stores.sql.query(`SELECT id FROM orders WHERE sale_id = $1`, [id]);
-    const accepted = answers.filter((answer) => answer.status === 202).map((answer) => answer.body.orderId);
-    expect(rows.map((row) => row.id).sort()).toEqual(accepted.sort());
+    expect(rows.map((row) => row.id).sort()).toEqual(accepted.map(({ body }) => body.orderId).sort());
   });
 });

@@ -6,7 +6,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import autocannon from 'autocannon';
 import { beforeAll, expect, it } from 'vitest';
-import { type Answer, attempt, buy, createSale } from '../support/client.ts';
+import { type Answer, buy, createSale } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
@@ -23,7 +23,7 @@ let runs = 0;
 
 beforeAll(async () => {
   for (let n = 0; n < 100; n++) saleId = (await createSale(service.url, 10_000)).id;
-  orderId = (await attempt(service.url, saleId, 'ann')).body.orderId;
+  orderId = (await buy(service.url, saleId, 'ann')).body.orderId;
 });
 
 /** Buys at a steady rate, whether earlier answers came or not; a customer who is answered busy repeats. @returns the last answers */

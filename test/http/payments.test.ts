@@ -1,6 +1,6 @@
 /** Why payment notifications and cancellations are refused, and that refused ones change nothing. */
 import { beforeAll, describe, expect, it } from 'vitest';
-import { attempt, call, createSale, post } from '../support/client.ts';
+import { buy, call, createSale, post } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
@@ -40,7 +40,7 @@ describe('bad input gets a problem and changes nothing', () => {
 
   it('payment: an order id in capitals is the same order, also in its tasks', async () => {
     const { id } = await createSale(url, 1);
-    const orderId = String((await attempt(url, id, 'capitals')).body.orderId);
+    const orderId = String((await buy(url, id, 'capitals')).body.orderId);
     const notificationId = `capitals-${orderId}`;
     for (const written of [orderId.toUpperCase(), orderId, orderId.toUpperCase()])
       expect(
@@ -54,7 +54,7 @@ describe('bad input gets a problem and changes nothing', () => {
 
   it('a payment that did not buy a unit is owed back, each once', async () => {
     const { id } = await createSale(url, 9);
-    const orderOf = async (user: string) => String((await attempt(url, id, user)).body.orderId);
+    const orderOf = async (user: string) => String((await buy(url, id, user)).body.orderId);
     const notify = (notificationId: string, orderId: string) =>
       post(`${url}/payments/notifications`, { notificationId, orderId, amountCents: 500 });
     const owed = async (orderId: string) => {
@@ -85,7 +85,7 @@ describe('bad input gets a problem and changes nothing', () => {
 
   it("a payment that is no order's is recorded once and listed, and takes effect once the order exists", async () => {
     const { id } = await createSale(url, 2);
-    const [one, other] = [(await attempt(url, id, 'one')).body, (await attempt(url, id, 'other')).body];
+    const [one, other] = [(await buy(url, id, 'one')).body, (await buy(url, id, 'other')).body];
     const notify = (payment: object) => post(`${url}/payments/notifications`, payment);
     const first = { notificationId: `n-${one.orderId}`, orderId: one.orderId, amountCents: 500 };
     expect(await notify(first)).toMatchObject({ status: 200, body: { status: 'paid' } });

@@ -1,14 +1,14 @@
 /** A flood of reads while Postgres hangs: further reads are refused, and what does not need their connections is served. */
 import { randomUUID } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { connect, type Socket } from 'node:net';
 import { expect, it } from 'vitest';
 import { call, createSale, eventually } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 
-/** More than are served and queued. */
-const FLOOD = 300;
+/** Connections with a request on each: more than are served and queued. */
+const CLIENTS = 300;
 
 const stores = opened(openTestStores);
 const service = opened(() => startService(envOf(stores)));
@@ -18,15 +18,21 @@ it('is refused by every method, and leaves pages, their scripts, the console and
   const script = /\/assets\/[^"]+\/console\.js/.exec(
     String((await call(`${service.url}/console`)).body.text),
   )![0];
-  let isOver = false;
-  const read = () => call(`${service.url}/orders/${randomUUID()}`);
-  const readOn = async () => {
-    for (; !isOver; await sleep(20)) await read().catch(() => {});
+  const order = () => `/orders/${randomUUID()}`;
+  const read = () => call(service.url + order());
+  /** Sends the next request for each answer. */
+  const readOn = () => {
+    const socket = connect(Number(new URL(service.url).port), '127.0.0.1').on('error', () => {});
+    const ask = () => socket.write(`GET ${order()} HTTP/1.1\r\nHost: test\r\n\r\n`);
+    socket.on('data', ask);
+    ask();
+    return socket;
   };
+  const flood: Socket[] = [];
   const client = await stores.sql.connect();
   try {
     await client.query('BEGIN; LOCK TABLE orders');
-    const flood = Array.from({ length: FLOOD }, readOn);
+    flood.push(...Array.from({ length: CLIENTS }, readOn));
     const isRefused = async () => (await read()).body.reason === 'reads-overloaded';
     await eventually(isRefused, Boolean);
     // Waiting reads give up at the same time: the queue has room for a moment.
@@ -44,11 +50,8 @@ it('is refused by every method, and leaves pages, their scripts, the console and
       await eventually(isRefused, Boolean);
       expect((await call(service.url + path)).status, path).toBe(200);
     }
-    isOver = true;
-    await client.query('ROLLBACK');
-    await Promise.all(flood);
   } finally {
-    isOver = true;
-    client.release();
+    for (const socket of flood) socket.destroy();
+    client.release(true);
   }
 });

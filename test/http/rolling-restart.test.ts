@@ -14,7 +14,7 @@ import { World } from '../support/world.ts';
 const CLIENTS = 16;
 const RESTARTS = 3;
 
-it('a rolling restart leaves no attempt without its order', async () => {
+it('a rolling restart leaves no attempt without its order', { timeout: 600_000 }, async () => {
   await using world = await World.open({ strategy: 'lua', services: 2 });
   const sale = await world.openSale(1_000_000);
   const urls = await Promise.all(world.services.map(({ url }) => url));

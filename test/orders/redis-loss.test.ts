@@ -2,7 +2,6 @@
  * Redis loses its memory, wholly or back to an older snapshot, is unreachable, or is replaced by a replica that missed the last
  * writes, while two processes sell. All invariants hold, and every unit is sold in the end. The quick tier has one of these.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterEach, describe, expect, it } from 'vitest';
 import { redisNow, unpublishedOf } from '../../lab/audit/reader.ts';
@@ -46,8 +45,18 @@ async function inTheMiddle(sale: TestSale, disturb: () => Promise<void>): Promis
   await disturb();
 }
 
+/** The answers of a rush: 201 or, where the answer to an earlier request was lost or unknown, 200. */
+const placed = ({ 200: again = 0, 201: first = 0, ...others }: Record<string, number>) => ({
+  placed: again + first,
+  ...others,
+});
+
+/** 409: the answer to an earlier request was unknown. */
 const cancelAll = async (sale: TestSale, customers: readonly string[]) => {
-  for (const user of customers) expect((await sale.cancel(user)).status).toBe(200);
+  for (const user of customers) {
+    const { body } = await sale.cancel(user);
+    expect([body.status, body.orderStatus]).toContain('cancelled');
+  }
 };
 
 async function expectLeft(sale: TestSale, units: number, store?: Redis): Promise<void> {
@@ -70,7 +79,7 @@ function restartsEmpty(strategy: string): void {
         await redis.start('empty');
       }),
     ]);
-    expect(bought).toEqual({ '201': 23 });
+    expect(placed(bought)).toEqual({ placed: 23 });
     expect(repeated).toEqual({ '200': 7 });
     await expectLeft(sale, 10);
   });
@@ -87,10 +96,10 @@ describeInFull('snapshots', () => {
     async (strategy) => {
       const sale = await open(strategy, 50);
       const [early, middle, late] = [users(10, 'early'), users(15, 'middle'), users(20, 'late')];
-      expect(await sale.rush(early)).toEqual({ '201': 10 });
+      expect(placed(await sale.rush(early))).toEqual({ placed: 10 });
       await sale.untilIdle();
       await redis.snapshot();
-      expect(await sale.rush(middle)).toEqual({ '201': 15 });
+      expect(placed(await sale.rush(middle))).toEqual({ placed: 15 });
       const returning = early.slice(0, 3);
       await cancelAll(sale, returning);
       await sale.untilIdle();
@@ -103,7 +112,7 @@ describeInFull('snapshots', () => {
           await redis.start('snapshot');
         }),
       ]);
-      expect(bought).toEqual({ '201': 23 });
+      expect(placed(bought)).toEqual({ placed: 23 });
       expect(repeated).toEqual({ '200': 22 });
       await expectLeft(sale, 5);
     },
@@ -115,7 +124,7 @@ describeInFull('snapshots', () => {
     async (strategy) => {
       const sale = await open(strategy, 30);
       const early = users(30, 'early');
-      expect(await sale.rush(early)).toEqual({ '201': 30 });
+      expect(placed(await sale.rush(early))).toEqual({ placed: 30 });
       await sale.untilIdle();
       await redis.snapshot();
       await cancelAll(sale, early.slice(0, 20));
@@ -127,7 +136,7 @@ describeInFull('snapshots', () => {
           await redis.start('snapshot');
         }),
       ]);
-      expect(bought).toEqual({ '201': 18 });
+      expect(placed(bought)).toEqual({ placed: 18 });
       await expectLeft(sale, 2);
     },
   );
@@ -166,7 +175,7 @@ describeInFull('another database', () => {
       const { services, stores } = old.world;
       await old.buy('user-0');
       await stores.sql.query('UPDATE lock_rows SET fence = fence + 1000000');
-      expect(await old.rush(users(5))).toEqual({ '200': 1, '201': 4 });
+      expect(placed(await old.rush(users(5)))).toEqual({ placed: 5 });
       await whileCommitsWait(stores.sql, old.id, async () => {
         void old.request('purchase', 'reserved');
         await expect.poll(() => redisNow(stores.redis, old.id)).toMatchObject({ unsettled: 1 });
@@ -176,7 +185,7 @@ describeInFull('another database', () => {
       const another = { ...(await openTestStores()), redisUrl, redis: client };
       const sale = await kept(await World.open({ strategy, stores: another, env: { LOCK } })).openSale(10);
       expect(sale.id).toBe(old.id);
-      expect(await sale.rush(users(5))).toEqual({ '201': 5 });
+      expect(placed(await sale.rush(users(5)))).toEqual({ placed: 5 });
       await expectLeft(sale, 5);
     },
   );
@@ -194,7 +203,7 @@ describeInFull('a unit on its way back', () => {
     async (strategy, when) => {
       const sale = await open(strategy, 10);
       const { world } = sale;
-      expect(await sale.rush(users(10))).toEqual({ '201': 10 });
+      expect(placed(await sale.rush(users(10)))).toEqual({ placed: 10 });
       await sale.untilIdle();
       const urls = await Promise.all(world.services.map(({ url }) => url));
       const links = world.services.map(({ links: { redis: link } }) => link);
@@ -206,7 +215,9 @@ describeInFull('a unit on its way back', () => {
       await otherLink!.release();
       await world.stores.redis.flushall();
       const next = async () =>
-        expect((await sale.request('purchase', 'next', { url: urls[1 - publisher]! }))?.status).toBe(201);
+        expect((await sale.retry('purchase', 'next', { url: urls[1 - publisher]! })).status).toBeLessThan(
+          300,
+        );
       if (when === 'after') await next();
       void link!.release();
       expect((await cancelled)?.status).toBe(200);
@@ -228,7 +239,7 @@ describeInFull('no Redis', () => {
   ])('%s: Redis is %s: orders go on in Postgres', { timeout: TIMEOUT_MS }, async (strategy, how) => {
     const sale = await open(strategy, 20);
     const { services, stores } = sale.world;
-    expect(await sale.rush(users(15))).toEqual({ '201': 15 });
+    expect(placed(await sale.rush(users(15)))).toEqual({ placed: 15 });
     await sale.untilIdle();
     if (how === 'dead') await redis.kill();
     for (const { links } of services) links.redis.set('refuse');
@@ -254,7 +265,7 @@ describeInFull('no Redis', () => {
     for (const { links } of services) links.redis.set('pass');
     // Changes are published to a Redis that was cut off; an empty one is loaded from Postgres at the next attempt.
     if (how === 'cut off') await sale.untilIdle();
-    expect(await sale.rush(['user-0', 'user-1', 'user-3', 'user-4'])).toEqual({ '201': 3, '200': 1 });
+    expect(placed(await sale.rush(['user-0', 'user-1', 'user-3', 'user-4']))).toEqual({ placed: 4 });
     await expectLeft(sale, 8);
     expect(await unpublishedOf(stores.sql, sale.id)).toBe(0);
     expect(sale.world.logged('repaired drift in Redis')).toEqual([]);
@@ -317,7 +328,7 @@ describeInFull('failover', () => {
       await sale.rush(early);
       await inStep();
       replica.replication.set('lose-replies');
-      expect(await sale.rush(middle)).toEqual({ '201': 15 });
+      expect(placed(await sale.rush(middle))).toEqual({ placed: 15 });
       await cancelAll(sale, early.slice(0, 3));
       const [bought, repeated] = await Promise.all([
         sale.rush([...users(20, 'late'), ...early.slice(0, 3)], 1_500),
@@ -328,7 +339,7 @@ describeInFull('failover', () => {
           leadTo(sale.world, replica);
         }),
       ]);
-      expect(bought).toEqual({ '201': 23 });
+      expect(placed(bought)).toEqual({ placed: 23 });
       expect(repeated).toEqual({ '200': 22 });
       await expectLeft(sale, 5, replica.client);
     },
@@ -343,8 +354,9 @@ describeInFull('failover', () => {
     await redis.kill();
     leadTo(world, replica);
     // It is still a replica: nothing can be sold.
-    await sleep(500);
-    expect((await sale.request('purchase', 'refused'))?.problem).toBe('busy');
+    const ask = () => sale.request('purchase', 'refused');
+    const refused = await eventually(ask, (one) => one?.body.reason === 'redis-readonly');
+    expect(refused?.problem).toBe('busy');
     await promote(replica);
     const late = await world.add();
     leadTo(world, replica);

@@ -47,11 +47,14 @@ it.each(['lua', 'segmented-lock', 'group-commit'])(
     await sale.rush(users(20, 'before'));
     await pair.cutReplication();
     const lost = users(30, 'lost');
-    expect(await sale.rush(lost)).toEqual({ 201: lost.length });
+    const rush = async () => {
+      const counts = await sale.rush(lost);
+      expect((counts['201'] ?? 0) + (counts['200'] ?? 0)).toBe(lost.length); // 200: an earlier attempt got no answer
+    };
+    await rush();
     await pair.failOver('kill');
     const first = sale.ledger.history.length;
-    const again = await sale.rush(lost);
-    expect((again['201'] ?? 0) + (again['200'] ?? 0)).toBe(lost.length); // 200: an earlier attempt got no answer
+    await rush();
     expect(await sale.sellOut()).toEqual([]);
     await sale.untilIdle();
     // The others have their orders. Redis still had reservations of some lost orders, which are committed again.

@@ -7,7 +7,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { attempt, call, createSale, users } from '../support/client.ts';
+import { buy, call, createSale, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
@@ -67,6 +67,9 @@ const childrenOf = (parent: Span, name?: string) =>
       parentSpanId === parent.spanId && traceId === parent.traceId && (name ?? its) === its,
   );
 
+/** The span of a traced client. */
+const CLIENT = 'b7ad6b7169203331';
+
 /** Buys with a service that sends its traces. @returns the answers, and the log of the service */
 async function tracedPurchases(
   strategy: string,
@@ -81,22 +84,25 @@ async function tracedPurchases(
     ...more,
   });
   const { id } = await createSale(service.url, 10);
-  const answers = await Promise.all(customers.map((name) => attempt(service.url, id, name)));
-  const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+  const answers = await Promise.all(customers.map((name) => buy(service.url, id, name)));
+  expect((await call(`${service.url}/sales/${id}`)).status).toBe(200);
+  const traceparent = `00-0af7651916cd43dd8448eb211c80319c-${CLIENT}-01`;
   await call(`${service.url}/sales/${id}/orders`, {
     method: 'POST',
     headers: { 'content-type': 'application/json', traceparent },
     body: '{"userId":"ann"}',
   });
-  expect((await call(`${service.url}/sales/${id}`)).status).toBe(200);
   expect(await service.stop()).toBe(0);
+  // The last one: the service may end before this process has read what was sent.
+  if (more.OTEL_EXPORTER_OTLP_ENDPOINT === undefined)
+    await expect.poll(() => spans.some(({ parentSpanId }) => parentSpanId === CLIENT)).toBe(true);
   return { id, answers, log: service.log };
 }
 
 it("a purchase continues its client's trace, down to the statement that commits it", async () => {
   const { id, log } = await tracedPurchases('lua', []);
   expect(loaded(log)).toBeGreaterThan(50);
-  const request = only(spans.filter(({ parentSpanId }) => parentSpanId === 'b7ad6b7169203331'));
+  const request = only(spans.filter(({ parentSpanId }) => parentSpanId === CLIENT));
   expect(request).toMatchObject({
     traceId: '0af7651916cd43dd8448eb211c80319c',
     name: 'POST /sales/:saleId/orders',
@@ -132,7 +138,7 @@ it("a purchase continues its client's trace, down to the statement that commits 
 it('a batch of commits is linked to each of its purchases', async () => {
   const customers = users(9);
   const { answers } = await tracedPurchases('lua', customers);
-  expect(answers.filter(({ status }) => status === 201)).toHaveLength(9);
+  expect(answers.filter(({ status }) => status < 300)).toHaveLength(9);
   const commits = spans.filter(({ name }) => name === 'commit order');
   expect(commits).toHaveLength(10);
   expect(new Set(commits.map(({ traceId }) => traceId)).size).toBe(10);
@@ -148,7 +154,7 @@ it.each(['for-update', 'group-commit', 'for-update-prisma'])(
   '%s: a purchase has its statements',
   async (strategy) => {
     await tracedPurchases(strategy, []);
-    const request = only(spans.filter(({ parentSpanId }) => parentSpanId === 'b7ad6b7169203331'));
+    const request = only(spans.filter(({ parentSpanId }) => parentSpanId === CLIENT));
     const purchase = only(childrenOf(request));
     expect(attributesOf(purchase)).toMatchObject({
       'stampede.strategy': strategy,
@@ -167,13 +173,13 @@ it('an unreachable collector fails no request, and is logged once', async () => 
   const { answers, log } = await tracedPurchases('lua', users(3), {
     OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9',
   });
-  expect(answers.map(({ status }) => status)).toEqual([201, 201, 201]);
+  expect(answers.filter(({ status }) => status < 300)).toHaveLength(3);
   expect(log.filter((line) => line.includes('send-traces')).length).toBeLessThanOrEqual(1);
 });
 
 it('without an endpoint, the SDK of OpenTelemetry is not loaded', async () => {
   const { answers, log } = await tracedPurchases('lua', users(1), { OTEL_EXPORTER_OTLP_ENDPOINT: '' });
-  expect(answers[0]!.status).toBe(201);
+  expect(answers[0]!.status).toBeLessThan(300);
   expect(loaded(log)).toBe(0);
   expect(spans).toEqual([]);
 });

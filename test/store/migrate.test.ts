@@ -78,15 +78,18 @@ describe('migrations', () => {
     const target = new URL(url);
     target.pathname = `/${half}`;
     const script = fileURLToPath(new URL('../support/migrate-once.ts', import.meta.url));
-    const child = spawn(process.execPath, ['--import', 'tsx', script, target.href], { stdio: 'inherit' });
-    const ended = once(child, 'exit');
-    // Killed as soon as its transaction has written something.
-    const writing = `SELECT 1 FROM pg_stat_activity WHERE datname = $1 AND backend_xid IS NOT NULL`;
-    while (child.exitCode === null && (await server.query(writing, [half])).rowCount === 0);
-    child.kill('SIGKILL');
-    await ended;
     const client = new pg.Client({ connectionString: target.href });
     await client.connect();
+    // The migration has written something when it comes to this table, and waits for the end of this transaction.
+    await client.query('BEGIN; CREATE TABLE tasks ()');
+    const child = spawn(process.execPath, ['--import', 'tsx', script, target.href], { stdio: 'inherit' });
+    const ended = once(child, 'exit');
+    const waiting = `SELECT FROM pg_stat_activity
+      WHERE datname = $1 AND backend_xid IS NOT NULL AND wait_event_type = 'Lock'`;
+    await expect.poll(() => server.query(waiting, [half])).toMatchObject({ rowCount: 1 });
+    child.kill('SIGKILL');
+    await ended;
+    await client.query('ROLLBACK');
     const tables = () => client.query(`SELECT tablename FROM pg_tables WHERE schemaname = 'public'`);
     expect(child.signalCode).toBe('SIGKILL');
     expect((await tables()).rowCount).toBe(0);

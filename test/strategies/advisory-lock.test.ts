@@ -16,7 +16,7 @@ it('runs under READ COMMITTED, which it needs', async () => {
 });
 
 it('sees units sold while it waited for the lock', async () => {
-  const strategy = bench.start(advisoryLock);
+  const strategy = bench.start(advisoryLock, bench.patient);
   const saleId = await bench.sale(1);
   const sent = await statementsOf(() =>
     bench.during(
@@ -38,7 +38,7 @@ it('sees units sold while it waited for the lock', async () => {
 });
 
 it('waits for its own sale only, not for other advisory locks', async () => {
-  const strategy = bench.start(advisoryLock);
+  const strategy = bench.start(advisoryLock, bench.patient);
   const [held, free] = [await bench.sale(1), await bench.sale(1)];
   await bench.during(
     async (client) => {

@@ -14,7 +14,7 @@ const attempts = (saleId: number, count: number, prefix = 'u') =>
 
 /** Reserves with as many batches of the sale in flight as may be, the first of which waits for the row, so that all others are gathered. */
 async function gathered(saleId: number, first: readonly Attempt[], third: readonly Attempt[]) {
-  const strategy = bench.start(groupCommit);
+  const strategy = bench.start(groupCommit, bench.patient);
   return bench.during(
     (client) => client.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [saleId]),
     async (end) => {
@@ -140,7 +140,7 @@ it('answers each member for itself: repeats, orders of others, a sale that ends'
 it.each(['COMMIT', 'ROLLBACK'] as const)(
   'judges by the row as it is after the %s of who had it',
   async (how) => {
-    const strategy = bench.start(groupCommit);
+    const strategy = bench.start(groupCommit, bench.patient);
     const saleId = await bench.sale(3);
     const outcomes = await bench.during(
       async (client) => {
@@ -162,7 +162,7 @@ it.each(['COMMIT', 'ROLLBACK'] as const)(
 );
 
 it('does not make a sale wait for the row of another one', async () => {
-  const strategy = bench.start(groupCommit);
+  const strategy = bench.start(groupCommit, bench.patient);
   const [held, free] = [await bench.sale(100), await bench.sale(100)];
   await bench.during(
     (client) => client.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [held]),
@@ -178,7 +178,7 @@ it('does not make a sale wait for the row of another one', async () => {
 
 /** Attempts that arrive while no order can be inserted. @returns how often each statement was sent */
 async function gatheredByTable(tried: readonly Attempt[]): Promise<Record<string, number>> {
-  const strategy = bench.start(groupCommit);
+  const strategy = bench.start(groupCommit, bench.patient);
   const sent = await statementsOf(() =>
     bench.during(
       (client) => client.query('LOCK TABLE orders IN SHARE MODE'),

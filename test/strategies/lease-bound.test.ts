@@ -9,7 +9,7 @@ import { TcpProxy } from '../../lab/proxy.ts';
 import { limits } from '../../src/config/limits.ts';
 import { scriptText } from '../../src/locks/adapters/scripts.ts';
 import { createRedisLock } from '../../src/locks/redis.ts';
-import { attempt, buy, createSale } from '../support/client.ts';
+import { buy, createSale } from '../support/client.ts';
 import { openReplicated } from '../support/lock-groups.ts';
 import { startService } from '../support/service.ts';
 import { openTestStores } from '../support/stores.ts';
@@ -35,7 +35,7 @@ it.each(['global-lock', 'segmented-lock'])(
       if (request.includes(EXIT)) pair.replication[0]!.set('black-hole');
       return 'pass';
     };
-    expect((await attempt(service.url, sale.id, 'second')).status).toBe(201);
+    expect((await buy(service.url, sale.id, 'second')).status).toBeLessThan(300);
     const keys = (await replica.keys('*:lock')).filter((key) => key.includes(`sale:${sale.id}`));
     expect(keys, 'the replica has the lease').toHaveLength(1);
     const leftMs = await replica.pttl(keys[0]!);

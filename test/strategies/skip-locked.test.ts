@@ -26,8 +26,8 @@ async function rowsOf(saleId: number): Promise<{ free: number; taken: number }> 
   return rows[0]!;
 }
 
-async function opened(stock: number) {
-  const strategy = bench.start(skipLocked);
+async function opened(stock: number, store?: typeof bench.postgres) {
+  const strategy = bench.start(skipLocked, store);
   const saleId = await bench.sale(stock);
   await stockUnits(bench.postgres).complete(saleId);
   return { strategy, saleId };
@@ -62,7 +62,7 @@ describe('a sale with its rows', () => {
   });
 
   it('sells a locked unit when its holder releases it', async () => {
-    const { strategy, saleId } = await opened(2);
+    const { strategy, saleId } = await opened(2, bench.patient);
     const outcomes = await bench.during(lockRows(saleId).query, async (end) => {
       const reserving = ['a', 'b', 'c'].map((user) => strategy.decide(attemptOf(saleId, user)));
       await bench.waiters(3);
@@ -81,7 +81,7 @@ describe('a sale with its rows', () => {
   });
 
   it('does not count a unit for the second order of one customer', async () => {
-    const { strategy, saleId } = await opened(5);
+    const { strategy, saleId } = await opened(5, bench.patient);
     const faster = attemptOf(saleId, 'same');
     const outcome = await bench.during(
       (client) => sellPast(client, faster),
@@ -220,7 +220,7 @@ describe('restock', () => {
   });
 
   it('rolls back when the last unit is sold meanwhile', async () => {
-    const { strategy, saleId } = await opened(2);
+    const { strategy, saleId } = await opened(2, bench.patient);
     const result = await bench.during(
       (client) => sellPast(client, attemptOf(saleId, 'faster')),
       async (end) => {

@@ -5,6 +5,7 @@ import type { Attempt } from '../../src/domain/order.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
+import { TIMEOUTS } from '../../src/store/postgres/settings.ts';
 import type { Strategy, StrategyContext } from '../../src/strategies/strategy.ts';
 import { judge } from './judge.ts';
 import { opened } from './opened.ts';
@@ -12,11 +13,13 @@ import { openTestStores } from './stores.ts';
 
 export interface StrategyBench {
   readonly postgres: PostgresStore;
+  /** The same database, by connections whose statements and transactions wait for a minute. */
+  readonly patient: PostgresStore;
   /** Connections that bypass the strategy. */
   readonly sql: pg.Pool;
   readonly redisUrl: string;
-  /** Creates a strategy as another process would. */
-  start(entry: { create(context: StrategyContext): Strategy }): Strategy;
+  /** Creates a strategy as another process would. @param store `patient` where what holds a lock waits for what waits for the lock */
+  start(entry: { create(context: StrategyContext): Strategy }, store?: PostgresStore): Strategy;
   /** Inserts a sale. @returns its id */
   sale(stock: number): Promise<number>;
   /** The audit finds nothing wrong. @returns how many units are sold */
@@ -32,6 +35,23 @@ export interface StrategyBench {
   waiters(count: number): Promise<void>;
 }
 
+const PATIENT_MS = 60_000;
+
+/** The bounds of the product would end a wait while the machine holds the test up. */
+function openPatient(databaseUrl: string): PostgresStore {
+  const store = openPostgres(databaseUrl, () => {});
+  const timeouts = [...Object.keys(TIMEOUTS), 'query_timeout', 'connectionTimeoutMillis'];
+  Object.assign(store.pool.options, Object.fromEntries(timeouts.map((name) => [name, PATIENT_MS])));
+  const prisma = new Proxy(store.prisma, {
+    get(client, name) {
+      if (name !== '$transaction') return Reflect.get(client, name);
+      const patient = { maxWait: PATIENT_MS, timeout: PATIENT_MS };
+      return (work: never, options: object) => client.$transaction(work, { ...options, ...patient });
+    },
+  });
+  return { ...store, prisma };
+}
+
 /**
  * Called by a test file: opens before its tests, closes after them.
  * @param options.withCheck false: without the CHECK that rejects overselling, so that it is seen
@@ -39,21 +59,23 @@ export interface StrategyBench {
 export function strategyBench({ withCheck = true } = {}): StrategyBench {
   const stores = opened(openTestStores);
   const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
+  const patient = opened(() => openPatient(stores.databaseUrl));
   beforeAll(async () => {
     if (!withCheck) await stores.sql.query('ALTER TABLE sales DROP CONSTRAINT sales_sold_within_stock');
   });
 
   return {
     postgres,
+    patient,
     get sql() {
       return stores.sql;
     },
     get redisUrl() {
       return stores.redisUrl;
     },
-    start(entry) {
-      const sales = saleTable(postgres);
-      const used = { postgres, sales, orders: orderTable(postgres), paymentWindowS: 900 };
+    start(entry, store = postgres) {
+      const sales = saleTable(store);
+      const used = { postgres: store, sales, orders: orderTable(store), paymentWindowS: 900 };
       const onError = (doing: string, error: unknown) => {
         throw new Error(doing, { cause: error });
       };

@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { Webhook } from 'standardwebhooks';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { eventTypes } from '../../src/domain/task.ts';
-import { attempt, buy, cancel, createSale, pay, post, users } from '../support/client.ts';
+import { buy, cancel, createSale, pay, post, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
@@ -196,7 +196,7 @@ describe('the waitlist', () => {
 
   it('names no customer of a sale that has ended', async () => {
     const { id } = await createSale(url, 1);
-    const { orderId } = (await attempt(url, id, 'ann')).body;
+    const { orderId } = (await buy(url, id, 'ann')).body;
     await join(id, 'bob');
     await stores.sql.query('UPDATE sales SET ends_at = clock_timestamp() WHERE id = $1', [id]);
     await cancel(url, orderId);

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { attempt, call, createSale, eventually, post } from '../support/client.ts';
+import { buy, call, createSale, eventually, post } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { age, statesOf, writeTasks } from '../support/outbox.ts';
 import { OwnRedis } from '../support/servers.ts';
@@ -82,6 +82,8 @@ describe('several services', () => {
     await expect.poll(() => seen.get(key)).toBe(1);
     await killed.kill();
     answer = 200;
+    // However late the other service starts, it does not find the task abandoned yet.
+    await stores.sql.query(`UPDATE tasks SET updated_at = now() + interval '9 min' WHERE id = $1`, [id]);
     await using other = await startService(env);
     expect(await taskOf(other, id!)).toMatchObject({ state: 'processing', attempts: 1 });
     await age(stores, 'processing');
@@ -98,7 +100,7 @@ describe('several services', () => {
     answer = 200;
     await using service = await startService(env);
     const sale = await createSale(service.url, 1);
-    const { orderId } = (await attempt(service.url, sale.id, 'payer')).body;
+    const { orderId } = (await buy(service.url, sale.id, 'payer')).body;
     const payment = { notificationId: 'p-1', orderId, amountCents: 500 };
     for (let i = 0; i < 3; i++) {
       expect((await post(`${service.url}/payments/notifications`, payment)).status).toBe(200);
