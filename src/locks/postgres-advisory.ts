@@ -15,7 +15,13 @@
  */
 import { randomUUID } from 'node:crypto';
 import { type PostgresClient, RequestError } from './clients.ts';
-import { AdvisorySession, closeSessionPool, openSessionPool, REPLY_MS } from './kit/advisory-session.ts';
+import {
+  AdvisorySession,
+  closeSessionPool,
+  openCancelPool,
+  openSessionPool,
+  REPLY_MS,
+} from './kit/advisory-session.ts';
 import { localQueue } from './kit/local-queue.ts';
 import { acceptLease } from './kit/poll.ts';
 import { RenewingLease } from './kit/renewing-lease.ts';
@@ -41,9 +47,10 @@ const MAX_CONNECTIONS = 16;
 /** Interval between looks for a free connection. */
 const TURN_MS = 20;
 
-/** Opens a dedicated pool with the settings of the given one. */
+/** Opens dedicated pools with the settings of the given one. */
 export async function create({ postgres }: { readonly postgres: PostgresClient }): Promise<Lock> {
   const pool = openSessionPool(postgres.pool, MAX_CONNECTIONS);
+  const cancelPool = openCancelPool(postgres.pool);
 
   async function acquire(
     resource: string,
@@ -70,7 +77,7 @@ export async function create({ postgres }: { readonly postgres: PostgresClient }
         requestedAtMs = performance.now();
         if (isGranted) await session.heartbeat(REPLY_MS);
       }
-      if (isGranted === null) session.cancel();
+      if (isGranted === null) session.cancel(cancelPool);
       if (isGranted === false) await session.end('ROLLBACK');
       if (!isGranted) return waiter.notAcquired();
       const backend = { renew: () => session.heartbeat(ttlMs), release: () => session.end('COMMIT') };
@@ -91,6 +98,9 @@ export async function create({ postgres }: { readonly postgres: PostgresClient }
     name: description.name,
     queue: localQueue(),
     acquire,
-    close: () => closeSessionPool(pool),
+    async close() {
+      await closeSessionPool(pool); // resolves after the cancels, which need the other pool
+      await closeSessionPool(cancelPool);
+    },
   });
 }

@@ -2,7 +2,7 @@
  * One transaction on one connection that holds, or waits for, one advisory lock.
  *
  *   open ──▶ tryLock ──▶ wait ──▶ heartbeat … ──▶ end (COMMIT, ROLLBACK): the connection returns to its pool
- *              └──────────┴────────┴──▶ cancel, destroy: the connection is closed
+ *              └──────────┴────────┴──▶ cancel, destroy, a failed end: the connection is closed
  *
  * Methods throw errors of Postgres and of the connection, and RequestErrors.
  */
@@ -14,23 +14,32 @@ import { RequestError } from '../clients.ts';
 
 /** Reply timeout of a statement that never waits for a lock. */
 export const REPLY_MS = 1_500;
+/** Longest time that a cancel waits for its connection. */
+const CANCEL_MS = 4_000;
 /** Longest orderly shutdown of idle connections. */
 const SHUTDOWN_MS = 300;
 
 /** A pool with the connection settings of another but without its statement timeouts, which would end long waits. */
-export function openSessionPool(other: pg.Pool, max: number): pg.Pool {
+export function openSessionPool(other: pg.Pool, max: number, more: pg.PoolConfig = {}): pg.Pool {
   const base = other.options;
   const Pool = other.constructor as typeof pg.Pool; // of the caller's pg
   const timeouts = { statement_timeout: false, query_timeout: 0, lock_timeout: 0 } as const;
   // The password is not enumerable in a pool's options.
   const secret = base.password === undefined ? {} : { password: base.password };
-  const pool = new Pool({ ...base, ...secret, ...timeouts, min: 0, max });
+  const pool = new Pool({ ...base, ...secret, ...timeouts, min: 0, max, ...more });
   pool.on('error', () => {}); // the pool replaces a lost idle connection
   pool.on('connect', (client) => client.on('error', () => {})); // AdvisorySession handles one in use
   return pool;
 }
 
-/** Ends a pool without sessions, even if its server no longer replies. */
+/**
+ * A pool for `cancel`. Sessions may use up their own pool, and pg-pool serves no queued request after `end`. One connection is
+ * enough, because a cancel takes one round trip.
+ */
+export const openCancelPool = (other: pg.Pool): pg.Pool =>
+  openSessionPool(other, 1, { connectionTimeoutMillis: CANCEL_MS });
+
+/** Ends a pool, after its last session ended, even if its server no longer replies. */
 export async function closeSessionPool(pool: pg.Pool): Promise<void> {
   const idle = new Set((pool as unknown as { _clients: pg.PoolClient[] })._clients);
   pool.on('remove', (client) => idle.delete(client as pg.PoolClient));
@@ -61,7 +70,6 @@ async function connect(pool: pg.Pool, signal: AbortSignal): Promise<pg.PoolClien
 export class AdvisorySession {
   /** Called if the connection is lost during the session. */
   onLost: () => void = () => {};
-  readonly #pool: pg.Pool;
   readonly #client: pg.PoolClient;
   readonly #key: bigint;
   readonly #lost = () => this.onLost();
@@ -72,11 +80,10 @@ export class AdvisorySession {
   /** @returns null if the signal fires before there is a connection */
   static async open(pool: pg.Pool, resource: string, signal: AbortSignal): Promise<AdvisorySession | null> {
     const client = await connect(pool, signal);
-    return client === null ? null : new AdvisorySession(pool, client, resource);
+    return client === null ? null : new AdvisorySession(client, resource);
   }
 
-  constructor(pool: pg.Pool, client: pg.PoolClient, resource: string) {
-    this.#pool = pool;
+  constructor(client: pg.PoolClient, resource: string) {
     this.#client = client;
     this.#key = createHash('sha256').update(`stampede:lock:${resource}`).digest().readBigInt64BE();
     client.on('error', this.#lost).on('end', this.#lost);
@@ -125,18 +132,26 @@ export class AdvisorySession {
     return true;
   }
 
-  /** Ends the transaction and returns the connection to its pool. @returns whether Postgres committed */
+  /** Ends the transaction and returns the connection to its pool, or closes it. @returns whether Postgres committed */
   async end(how: 'COMMIT' | 'ROLLBACK'): Promise<boolean> {
-    const { command } = await this.#query(how, REPLY_MS);
-    this.#returnToPool();
-    return command === 'COMMIT';
+    try {
+      const { command } = await this.#query(how, REPLY_MS);
+      this.#returnToPool();
+      return command === 'COMMIT';
+    } catch (error) {
+      this.destroy();
+      throw error;
+    }
   }
 
-  /** Ends a wait. Closing the connection is not enough: Postgres notices a closed connection only after it granted the lock. */
-  cancel(): void {
+  /**
+   * Ends a wait. Closing the connection is not enough: Postgres notices a closed connection only after it granted the lock.
+   * @param pool of `openCancelPool`
+   */
+  cancel(pool: pg.Pool): void {
     const { processID } = this.#client as unknown as { processID: number };
     const query = { text: 'SELECT pg_cancel_backend($1)', values: [processID], query_timeout: REPLY_MS };
-    void this.#pool
+    void pool
       .query(query)
       .catch(() => {})
       .then(() => this.destroy());
