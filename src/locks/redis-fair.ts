@@ -27,7 +27,10 @@ const PLACE_TTL_MS = 1_000;
 const EXTRA_MS = 4;
 const MAX_EXTRA_MS = 100;
 
-export async function create({ redis }: { readonly redis: RedisClient }): Promise<Lock> {
+export async function create(
+  { redis }: { readonly redis: RedisClient },
+  placeTtlMs = PLACE_TTL_MS,
+): Promise<Lock> {
   const acquire = redis.script<number>('lock/fair-acquire', 4);
   const release = redis.script<number>('lock/queued-release', 3);
   const scripts = defineTokenScripts(redis);
@@ -36,7 +39,7 @@ export async function create({ redis }: { readonly redis: RedisClient }): Promis
     queuesAtServer: true,
     async tryAcquire({ resource, token, options: { ttlMs, waitMs } }) {
       const { lock, fence, queue, places } = keysOf(resource);
-      const reply = await acquire(lock, fence, queue, places, token, ttlMs, waitMs > 0 ? PLACE_TTL_MS : 0);
+      const reply = await acquire(lock, fence, queue, places, token, ttlMs, waitMs > 0 ? placeTtlMs : 0);
       if (reply > 0) return { kind: 'held', fencingToken: reply };
       return { kind: 'retry', extraMs: Math.min((-reply - 1) * EXTRA_MS, MAX_EXTRA_MS) };
     },

@@ -24,7 +24,10 @@ export const description: LockDescription = {
 /** How long a dead waiting writer blocks readers. A live one polls many times within it. */
 const INTENT_TTL_MS = 1_000;
 
-export async function create({ redis }: { readonly redis: RedisClient }): Promise<Lock> {
+export async function create(
+  { redis }: { readonly redis: RedisClient },
+  intentTtlMs = INTENT_TTL_MS,
+): Promise<Lock> {
   const acquireRead = redis.script<number>('lock/read-acquire', 3);
   const renewRead = redis.script<number>('lock/read-renew', 1);
   const releaseRead = redis.script<number>('lock/read-release', 1);
@@ -40,7 +43,7 @@ export async function create({ redis }: { readonly redis: RedisClient }): Promis
         const isGranted = (await acquireRead(lock, readers, writers, token, ttlMs)) === 1;
         return isGranted ? { kind: 'held', fencingToken: null } : { kind: 'retry' };
       }
-      const intentMs = waitMs > 0 ? INTENT_TTL_MS : 0;
+      const intentMs = waitMs > 0 ? intentTtlMs : 0;
       const reply = await acquireWrite(lock, fence, readers, writers, token, ttlMs, intentMs);
       return reply > 0 ? { kind: 'held', fencingToken: reply } : { kind: 'retry' };
     },

@@ -17,10 +17,11 @@ import * as redisFair from '../../src/locks/redis-fair.ts';
 import * as redisReadWrite from '../../src/locks/redis-read-write.ts';
 import * as redlockOf from '../../src/locks/redlock.ts';
 import { held } from '../locks/lock-checks.ts';
-import { ioredis, nodeRedis } from '../support/caller-clients.ts';
+import { byNodeRedis, ioredis, nodeRedis } from '../support/caller-clients.ts';
 import { crashing, openIndependent, postgresLocks, redisLocksBy } from '../support/lock-groups.ts';
 import { openTestStores } from '../support/stores.ts';
 import { contractParts, describeInFull } from '../support/tier.ts';
+import { PATIENCE_MS } from './lock-steps.ts';
 import { lockContract } from './lock-suite.ts';
 
 const parts = { ...contractParts('lock-of-caller'), isOfCaller: true };
@@ -37,7 +38,13 @@ describe.each(LIBRARIES)('on a client of %s', (library, clientOf) => {
   // With ioredis, the contracts of these locks run on the service's clients.
   if (library === 'ioredis') return;
   describeInFull('in full', () => {
-    lockContract(redisFair.description, on(fairLock), parts);
+    lockContract(redisFair.description, on(fairLock), { ...parts, rest: false });
+    // The same client, and places that outlast a pause of a busy machine.
+    const onFair = async (url: string) => {
+      const { redis, close } = await byNodeRedis(url);
+      return { lock: await redisFair.create({ redis }, PATIENCE_MS), end: close };
+    };
+    lockContract(redisFair.description, () => redisLocksBy(onFair), { ...parts, timed: false });
     lockContract(redisReadWrite.description, on(readWriteLock), parts);
     const onMany = async () =>
       crashing(

@@ -5,5 +5,6 @@ import { ensureZookeeper } from '../support/zookeeper.ts';
 import { lockContract } from './lock-suite.ts';
 
 const missing = await ensureZookeeper();
-if (missing === null) lockContract(description, () => zookeeperLocks(create));
+// A session that outlasts a pause of a busy machine.
+if (missing === null) lockContract(description, () => zookeeperLocks(create, 12_000));
 else describe(`lock zookeeper: ${missing}`, () => it.skip(missing, () => {}));

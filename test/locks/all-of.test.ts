@@ -6,9 +6,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { type Random, seededRandom } from '../../lab/kit/random.ts';
-import { acquireAll, usingAll } from '../../src/locks/all-of.ts';
+import { acquireAll, type LeaseOfAll, usingAll } from '../../src/locks/all-of.ts';
 import { LeaseLostError, MAX_NAME_BYTES } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis.ts';
+import { once, timed, unlessLate, untilAvailable } from '../contract/lock-steps.ts';
 import { type LockProcess, redisLocks } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
 import { held } from './lock-checks.ts';
@@ -58,8 +59,9 @@ async function play(seed: number, processes: readonly LockProcess[]) {
     await sleep(arrivesMs);
     if (aborts) setTimeout(() => stop.abort(), abortsMs);
     const { lock } = processes[n % processes.length]!;
-    const result = await acquireAll(lock, wanted, { ...OPTIONS, signal: stop.signal });
-    if (result.kind !== 'held') return `${result.kind}${aborts || losesReplies ? '' : ' without a cause'}`;
+    const options = { ...OPTIONS, signal: stop.signal };
+    const result = await untilAvailable(() => acquireAll(lock, wanted, options));
+    if (result.kind !== 'held') return `${result.kind}${aborts ? '' : ' without a cause'}`;
     for (const resource of wanted) {
       if (holders.get(resource) !== 0) overlaps.push(resource);
       holders.set(resource, holders.get(resource)! + 1);
@@ -107,35 +109,41 @@ it('never has a deadlock, two holders of one resource, or a lock that stays: 1,0
 
 it('acquires in one order, has the earliest deadline, and releases all', async () => {
   const { lock, close } = await fixture.process();
-  const result = await usingAll(lock, ['c', 'a', 'b', 'a'], OPTIONS, async ({ leases, deadlineMs }) => {
+  const inOrder = async ({ leases, deadlineMs }: LeaseOfAll) => {
     expect(deadlineMs).toBe(Math.min(...[...leases.values()].map((lease) => lease.deadlineMs)));
     return [...leases.keys()];
-  });
-  expect(result).toEqual({ kind: 'done', value: ['a', 'b', 'c'], ended: 'released' });
-  expect(await server.keys('*:lock')).toEqual([]);
+  };
+  const using = () => untilAvailable(() => usingAll(lock, ['c', 'a', 'b', 'a'], OPTIONS, inOrder));
+  const { value, tookMs } = await timed(using);
+  const ended = unlessLate(tookMs, 'released', 'unknown');
+  expect(value).toEqual({ kind: 'done', value: ['a', 'b', 'c'], ended });
+  await expect.poll(() => server.keys('*:lock')).toEqual([]);
   await close();
 });
 
 it('holds nothing when one of the resources is held, or its name is invalid', async () => {
   const [a, b] = [await fixture.process(), await fixture.process()];
   const lease = await held(a.lock, 'm');
-  expect((await acquireAll(b.lock, ['l', 'm', 'n'], { ttlMs: 60_000, waitMs: 0 })).kind).toBe('contended');
+  const asked = await untilAvailable(() => acquireAll(b.lock, ['l', 'm', 'n'], once));
+  expect(asked.kind).toBe('contended');
   const names = ['l', 'x'.repeat(MAX_NAME_BYTES + 1)];
   expect(await acquireAll(b.lock, names, OPTIONS)).toEqual({ kind: 'invalid', reason: 'resource-name' });
-  expect(await server.keys('*:lock')).toEqual(['stampede:{m}:lock']);
+  await expect.poll(() => server.keys('*:lock')).toEqual(['stampede:{m}:lock']);
   await lease.release();
   await Promise.all([a.close(), b.close()]);
 });
 
 it('signals the loss of one of them, and reports it as the end', async () => {
   const { lock, close } = await fixture.process();
-  const result = await usingAll(lock, ['p', 'q'], { ttlMs: 900, waitMs: 0 }, async ({ signal }) => {
+  const work = async ({ signal }: LeaseOfAll) => {
     await server.del('stampede:{q}:lock');
     await expect.poll(() => signal.aborted).toBe(true);
     return signal.reason;
-  });
+  };
+  const options = { ttlMs: 9_000, waitMs: 0 };
+  const result = await untilAvailable(() => usingAll(lock, ['p', 'q'], options, work));
   expect(result).toMatchObject({ kind: 'done', ended: 'lost' });
   expect(result.kind === 'done' && result.value).toBeInstanceOf(LeaseLostError);
-  expect(await server.keys('*:lock')).toEqual([]);
+  await expect.poll(() => server.keys('*:lock')).toEqual([]);
   await close();
 });

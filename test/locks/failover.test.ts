@@ -2,10 +2,11 @@
 import { Redis } from 'ioredis';
 import { afterAll, expect, it } from 'vitest';
 import { openSentinels } from '../../lab/servers/sentinels.ts';
-import type { Lock } from '../../src/locks/lock.ts';
+import type { AcquireResult, Lock } from '../../src/locks/lock.ts';
 import * as redis from '../../src/locks/redis.ts';
 import * as redisWait from '../../src/locks/redis-wait.ts';
-import { asTheService, byIoredis, byNodeRedis, type Connect } from '../support/caller-clients.ts';
+import { once, PATIENCE_MS, untilAvailable, watchLoss } from '../contract/lock-steps.ts';
+import { asTheService, byIoredis, byNodeRedis, type Connect, reached } from '../support/caller-clients.ts';
 import { eventually } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { held } from './lock-checks.ts';
@@ -22,7 +23,7 @@ async function twoOf(
   const open = async () => {
     const client = await connect(sentinels.url);
     clients.push(client);
-    return create({ redis: client.redis, onError: () => {} });
+    return reached(() => create({ redis: client.redis, onError: () => {} }));
   };
   return [await open(), await open()];
 }
@@ -53,7 +54,7 @@ it.each([
     );
     promoted.disconnect();
     await lease.release();
-    await (await held(b, 'kept')).release();
+    await (await held(b, 'kept', { waitMs: PATIENCE_MS / 2 })).release(); // less than the TTL
     await Promise.all([a.close(), b.close()]);
   },
 );
@@ -61,24 +62,22 @@ it.each([
 it('redis-wait grants none that a replica lacks', async () => {
   const [a, b] = await twoOf(redisWait, asTheService);
   await sentinels.cutReplication();
-  const result = await a.acquire('not replicated', { ttlMs: 60_000, waitMs: 0 });
-  expect(result).toEqual({ kind: 'unavailable', reason: 'redis-too-few-replicas' });
+  const reason = 'redis-too-few-replicas';
+  const result = await untilAvailable<AcquireResult>(() => a.acquire('not replicated', once), reason);
+  expect(result).toEqual({ kind: 'unavailable', reason });
   await Promise.all([a.close(), b.close()]);
 });
 
 it('redis loses one that the replica lacks, and signals the loss before the lease ends', async () => {
   const [a, b] = await twoOf(redis, asTheService);
   await sentinels.cutReplication();
-  const ttlMs = 24_000;
-  const untilMs = performance.now() + ttlMs;
-  const lease = await held(a, 'lost', { ttlMs });
-  let lostMs = Number.POSITIVE_INFINITY;
-  lease.signal.addEventListener('abort', () => {
-    lostMs = performance.now();
-  });
+  const lease = await held(a, 'lost', { ttlMs: 24_000 });
+  const loss = watchLoss(lease);
+  const { deadlineMs } = lease;
   const old = await sentinels.primary();
   await old.kill();
   await expect.poll(() => b.acquire('lost', { ttlMs: 60_000, waitMs: 0 })).toMatchObject({ kind: 'held' });
-  await expect.poll(() => lostMs).toBeLessThan(untilMs);
+  await expect.poll(() => loss.lostMs).toBeLessThan(Number.POSITIVE_INFINITY);
+  expect(lease.deadlineMs).toBeLessThanOrEqual(deadlineMs);
   await Promise.all([a.close(), b.close()]);
 });

@@ -4,6 +4,7 @@ import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type Lease, LeaseLostError, using } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis.ts';
+import { ends, kindOf, once, PATIENCE_MS, untilAvailable } from '../contract/lock-steps.ts';
 import { type LockProcess, redisLocks } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
 import { held } from './lock-checks.ts';
@@ -46,17 +47,14 @@ describe('64 waiters on one resource', () => {
     const contenders = group.flatMap(({ lock }) => Array.from({ length: each }, () => lock));
     const work = contenders.map(async (lock) => {
       for (let i = 0; i < cycles; i++) {
-        const done = await using(
-          lock,
-          resource,
-          { ttlMs: 5_000, waitMs: 60_000 },
-          async ({ fencingToken }) => {
-            expect(++inside).toBe(1);
-            tokens.push(fencingToken!);
-            await sleep(0);
-            inside--;
-          },
-        );
+        const inTurn = async ({ fencingToken }: Lease) => {
+          expect(++inside).toBe(1);
+          tokens.push(fencingToken!);
+          await sleep(0);
+          inside--;
+        };
+        const options = { ...once, waitMs: PATIENCE_MS };
+        const done = await untilAvailable(() => using(lock, resource, options, inTurn));
         expect(done.kind).toBe('done');
       }
     });
@@ -82,23 +80,24 @@ describe('64 waiters on one resource', () => {
     expect(tokens.length).toBe(640);
     for (let i = 1; i < tokens.length; i++) expect(tokens[i]).toBeGreaterThan(tokens[i - 1]!);
     expect(commands).toBeLessThanOrEqual(4 * tokens.length + 4 * polls);
-    expect(await server.exists(lockOf(resource), waitersOf(resource))).toBe(0);
+    await expect.poll(() => server.exists(lockOf(resource), waitersOf(resource))).toBe(0);
   });
 
   it('does not starve other processes, however many contenders wait in this one', async () => {
     const [busy, other] = await open(2);
-    const stop = new AbortController();
-    const untilMs = performance.now() + 20_000;
+    let isOver = false;
     const loops = Array.from({ length: 16 }, async () => {
-      while (!stop.signal.aborted && performance.now() < untilMs) {
-        await using(busy!.lock, 'crowd', { ttlMs: 5_000, waitMs: 5_000 }, () => sleep(1));
+      while (!isOver) {
+        const options = { ...once, waitMs: 5_000 };
+        await untilAvailable(() => using(busy!.lock, 'crowd', options, () => sleep(1)));
       }
     });
-    for (let i = 0; i < 20; i++) {
-      const lease = await held(other!.lock, 'crowd', { waitMs: 5_000 });
-      await lease.release();
+    try {
+      for (let i = 0; i < 20; i++)
+        await (await held(other!.lock, 'crowd', { waitMs: PATIENCE_MS })).release();
+    } finally {
+      isOver = true;
     }
-    stop.abort();
     await Promise.all(loops);
   });
 });
@@ -125,22 +124,24 @@ describe('waiting', () => {
       for (const { link } of others) link.set('pass');
     }
     await lease.release();
-    expect(await server.exists(waitersOf('queue'))).toBe(0);
+    await expect.poll(() => server.exists(waitersOf('queue'))).toBe(0);
   });
 
   it('skips a waiter that died in the queue', async () => {
     const [holder, dead, alive] = await open(3);
     const lease = await held(holder!.lock, 'dead', { ttlMs: 20_000 });
-    void dead!.lock.acquire('dead', { ttlMs: 20_000, waitMs: 60_000 });
+    const stop = new AbortController();
+    void kindOf(dead!, 'dead', { waitMs: PATIENCE_MS, signal: stop.signal });
     await expect.poll(() => server.zcard(waitersOf('dead'))).toBe(1);
-    const next = held(alive!.lock, 'dead', { waitMs: 10_000 });
+    const next = held(alive!.lock, 'dead', { waitMs: PATIENCE_MS });
     await expect.poll(() => server.zcard(waitersOf('dead'))).toBe(2);
     await dead!.close();
+    stop.abort();
     const channels = () => server.pubsub('CHANNELS', 'stampede:notify:*');
     await expect.poll(async () => ((await channels()) as string[]).length).toBe(1);
     await lease.release();
-    expect(await (await next).release()).toBe('released');
-    expect(await server.exists(waitersOf('dead'))).toBe(0);
+    await ends(await next, 'released');
+    await expect.poll(() => server.exists(waitersOf('dead'))).toBe(0);
   });
 
   it('notifies the next waiter when the notified one has stopped waiting', async () => {
@@ -149,9 +150,10 @@ describe('waiting', () => {
       const resource = `fickle-${round}`;
       const lease = await held(holder!.lock, resource, { ttlMs: 20_000 });
       const stop = new AbortController();
-      const gone = fickle!.lock.acquire(resource, { ttlMs: 5_000, waitMs: 9_000, signal: stop.signal });
+      const options = { ...once, waitMs: PATIENCE_MS, signal: stop.signal };
+      const gone = untilAvailable(() => fickle!.lock.acquire(resource, options));
       await expect.poll(() => server.zcard(waitersOf(resource)), { interval: 2 }).toBe(1);
-      const got = held(next!.lock, resource, { waitMs: 9_000 });
+      const got = held(next!.lock, resource, { waitMs: PATIENCE_MS });
       await expect.poll(() => server.zcard(waitersOf(resource)), { interval: 2 }).toBe(2);
       const released = lease.release();
       stop.abort();
@@ -165,7 +167,7 @@ describe('waiting', () => {
   it('continues without notifications', async () => {
     const [holder, waiter] = await open(2);
     const lease = await held(holder!.lock, 'unsubscribed', { ttlMs: 20_000 });
-    const next = held(waiter!.lock, 'unsubscribed', { waitMs: 10_000 });
+    const next = held(waiter!.lock, 'unsubscribed', { waitMs: PATIENCE_MS });
     await expect.poll(() => server.zcard(waitersOf('unsubscribed'))).toBe(1);
     await server.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
     await lease.release();
@@ -176,26 +178,26 @@ describe('waiting', () => {
 describe('owners', () => {
   it('are granted again, in any process, with the same fencing token', async () => {
     const [a, b] = await open(2);
-    const outer = await held(a!.lock, 'mine', { owner: 'me', ttlMs: 20_000 });
-    const here = await held(a!.lock, 'mine', { owner: 'me', ttlMs: 500 });
-    const there = await held(b!.lock, 'mine', { owner: 'me', ttlMs: 500 });
-    expect(await server.pttl(lockOf('mine'))).toBeGreaterThan(10_000); // the shorter TTL shortens nothing
+    const outer = await held(a!.lock, 'mine', { owner: 'me' });
+    const here = await held(a!.lock, 'mine', { owner: 'me', ttlMs: 30_000 });
+    const there = await held(b!.lock, 'mine', { owner: 'me', ttlMs: 30_000 });
+    expect(await server.pttl(lockOf('mine'))).toBeGreaterThan(60_000); // the shorter TTL shortens nothing
     expect([here.fencingToken, there.fencingToken]).toEqual([outer.fencingToken, outer.fencingToken]);
-    expect((await b!.lock.acquire('mine', { ttlMs: 500, waitMs: 0, owner: 'you' })).kind).toBe('contended');
-    expect(await outer.release()).toBe('released');
-    expect(await outer.release()).toBe('released'); // without an effect on the others
-    expect((await b!.lock.acquire('mine', { ttlMs: 500, waitMs: 0 })).kind).toBe('contended');
-    expect(await here.release()).toBe('released');
-    expect((await a!.lock.acquire('mine', { ttlMs: 500, waitMs: 0, owner: 'you' })).kind).toBe('contended');
-    expect(await there.release()).toBe('released');
+    expect(await kindOf(b!, 'mine', { owner: 'you' })).toBe('contended');
+    const ended = await ends(outer, 'released');
+    expect(await outer.release()).toBe(ended); // without an effect on the others
+    expect(await kindOf(b!, 'mine')).toBe('contended');
+    await ends(here, 'released');
+    expect(await kindOf(a!, 'mine', { owner: 'you' })).toBe('contended');
+    await ends(there, 'released');
     expect((await held(a!.lock, 'mine')).fencingToken).toBeGreaterThan(outer.fencingToken!);
   });
 
   it('are granted while other owners of their process wait', async () => {
     const [a] = await open(1);
     const outer = await held(a!.lock, 'nested', { owner: 'me' });
-    const other = held(a!.lock, 'nested', { waitMs: 10_000 });
-    const inner = await held(a!.lock, 'nested', { owner: 'me', waitMs: 5_000 });
+    const other = held(a!.lock, 'nested', { waitMs: PATIENCE_MS });
+    const inner = await held(a!.lock, 'nested', { owner: 'me', waitMs: PATIENCE_MS });
     await inner.release();
     await outer.release();
     await (await other).release();
@@ -203,13 +205,12 @@ describe('owners', () => {
 
   it('wait like others while another owner holds the lock', async () => {
     const [a] = await open(1);
-    const lease = await held(a!.lock, 'wait', { ttlMs: 5_000 });
-    const next = held(a!.lock, 'wait', { owner: 'me', waitMs: 5_000 });
+    const lease = await held(a!.lock, 'wait');
+    const next = held(a!.lock, 'wait', { owner: 'me', waitMs: PATIENCE_MS });
     await sleep(50);
     await lease.release();
     const mine = await next;
-    expect((await a!.lock.acquire('wait', { ttlMs: 500, waitMs: 0, owner: 'me' })).kind).toBe('held');
-    await mine.release();
+    for (const one of [await held(a!.lock, 'wait', { owner: 'me' }), mine]) await one.release();
   });
 });
 
@@ -217,7 +218,7 @@ describe('the keys in Redis', () => {
   it('are only the newest fencing token, which expires', async () => {
     const [a] = await open(1);
     await (await held(a!.lock, 'clean')).release();
-    expect(await server.keys('stampede:{clean}:*')).toEqual(['stampede:{clean}:fence']);
+    await expect.poll(() => server.keys('stampede:{clean}:*')).toEqual(['stampede:{clean}:fence']);
     expect(await server.ttl('stampede:{clean}:fence')).toBeGreaterThan(0);
   });
 
@@ -227,39 +228,46 @@ describe('the keys in Redis', () => {
     await server.flushall();
     const after = await held(b!.lock, 'emptied');
     expect(after.fencingToken).toBeGreaterThan(before.fencingToken!);
-    expect(await before.release()).toBe('lost');
-    expect(await after.release()).toBe('released');
+    await ends(before, 'lost');
+    await ends(after, 'released');
   });
 
   it('count as held if a lock of another kind wrote them', async () => {
     const [a] = await open(1);
-    await server.set(lockOf('other'), 'somebody', 'PX', 300);
-    expect((await a!.lock.acquire('other', { ttlMs: 500, waitMs: 0 })).kind).toBe('contended');
-    await (await held(a!.lock, 'other', { waitMs: 5_000 })).release();
+    await server.set(lockOf('other'), 'foreign');
+    expect(await kindOf(a!, 'other')).toBe('contended');
+    const next = held(a!.lock, 'other', { waitMs: PATIENCE_MS });
+    await server.del(lockOf('other'));
+    await (await next).release();
   });
 });
 
 describe('a lease', () => {
   it('is lost when its key is deleted', async () => {
     const [a] = await open(1);
-    const lease = await held(a!.lock, 'deleted', { ttlMs: 300 });
+    const lease = await held(a!.lock, 'deleted', { ttlMs: 30_000 });
+    const { deadlineMs } = lease;
     await server.del(lockOf('deleted'));
-    await expect.poll(() => lease.signal.aborted).toBe(true);
-    expect(lease.signal.reason).toBeInstanceOf(LeaseLostError);
+    await expect.poll(() => lease.signal.reason).toBeInstanceOf(LeaseLostError);
+    expect(lease.deadlineMs).toBeLessThan(deadlineMs); // at a renewal
   });
 
   it('is renewed once Redis is reachable again, and not lost before', async () => {
     const [a, b] = await open(2);
     const resources = ['back-1', 'back-2', 'back-3', 'back-4', 'back-5'];
-    const leases = await Promise.all(resources.map((r) => held(a!.lock, r, { ttlMs: 4_000 })));
-    await sleep(1_000);
+    const ttlMs = 20_000;
+    const leases = await Promise.all(resources.map((r) => held(a!.lock, r, { ttlMs })));
     a!.link.set('refuse');
-    await sleep(2_000); // the renewals at 1,333 and 2,667 ms fail
+    const deadlines = leases.map(({ deadlineMs }) => deadlineMs);
+    // A renewal of each was due, at a third of its TTL, and has failed.
+    const dueMs = Math.max(...deadlines) - 0.6 * ttlMs;
+    await expect.poll(() => performance.now()).toBeGreaterThan(dueMs);
+    expect(leases.map(({ deadlineMs }) => deadlineMs)).toEqual(deadlines);
     a!.link.set('pass');
-    await sleep(3_000);
-    for (const lease of leases) {
+    for (const [i, lease] of leases.entries()) {
+      await expect.poll(() => lease.deadlineMs).toBeGreaterThan(deadlines[i]!);
       expect(lease.signal.aborted).toBe(false);
-      expect((await b!.lock.acquire(lease.resource, { ttlMs: 500, waitMs: 0 })).kind).toBe('contended');
+      expect(await kindOf(b!, lease.resource)).toBe('contended');
       await lease.release();
     }
   });
@@ -269,10 +277,10 @@ describe('a lease', () => {
     const lease = await held(a!.lock, 'silent', { ttlMs: 600 });
     const waits = a!.lock.acquire('silent', { ttlMs: 600, waitMs: 3_000 });
     a!.link.set('black-hole');
-    const next = await held(b!.lock, 'silent', { ttlMs: 5_000, waitMs: 5_000 });
+    const next = await held(b!.lock, 'silent', { waitMs: PATIENCE_MS });
     expect(lease.signal.aborted).toBe(true);
     expect(await lease.release()).toBe('lost');
     expect((await waits).kind).not.toBe('held');
-    expect(await next.release()).toBe('released');
+    await ends(next, 'released');
   });
 });
