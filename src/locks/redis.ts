@@ -14,10 +14,10 @@
 import { failureOf, type RedisClient } from './clients.ts';
 import { Compensations } from './kit/compensations.ts';
 import { localQueue, type Turn, unqueued } from './kit/local-queue.ts';
-import { type Listener, Notifications } from './kit/notifications.ts';
+import { Notifications } from './kit/notifications.ts';
 import { acceptLease } from './kit/poll.ts';
 import { FENCED_CLOCK_FLAW, lockKey } from './kit/redis.ts';
-import { type Handoff, RedisCohort } from './kit/redis-cohort.ts';
+import { type Handoff, type Place, RedisCohort } from './kit/redis-cohort.ts';
 import { type Waiter, waitingLock } from './kit/waiting-lock.ts';
 import {
   type AcquireOptions,
@@ -49,7 +49,6 @@ interface Context {
 
 /** Uses the service's connection; the first waiter opens another one for notifications. */
 export const create = async (context: Context): Promise<Lock> => createRedisLock(context);
-
 export const createRedisLock = (context: Context): Lock => new RedisLock(context);
 
 class RedisLock implements Lock {
@@ -93,38 +92,40 @@ class RedisLock implements Lock {
     this.#notifications.close();
   }
 
-  /** @param inherited the listener of a place in the queue that the last turn handed off */
+  /** @param inherited a place that the last turn handed off */
   async #attemptUntilHeld(
     resource: string,
     options: AcquireOptions,
     waiter: Waiter,
     turn: Turn<Handoff>,
-    inherited?: Listener,
+    inherited?: Place,
   ): Promise<AcquireResult> {
-    const listener = inherited ?? this.#notifications.listen(lockKey(resource));
+    const waits = options.waitMs > 0;
+    const listener = inherited?.listener ?? (waits ? this.#notifications.listen(lockKey(resource)) : null);
     let channel = inherited === undefined ? '' : this.#notifications.channel;
-    let isGranted = false;
+    let enqueued = inherited?.channel ?? '';
     try {
       for (let pauseMs = inherited === undefined ? 0 : SAFETY_POLL_MS; ; ) {
         if (pauseMs > 0) {
           const leftMs = waiter.untilMs - performance.now();
           if (leftMs <= 0) return waiter.notAcquired();
-          const maxMs = (channel === '' ? UNNOTIFIED_POLL_MS : SAFETY_POLL_MS) * (0.9 + Math.random() * 0.1);
-          await listener.wait(Math.min(leftMs, pauseMs, maxMs), waiter);
+          const pollMs = channel === '' ? UNNOTIFIED_POLL_MS : SAFETY_POLL_MS;
+          await listener?.wait(Math.min(leftMs, pauseMs, pollMs * (0.9 + Math.random() * 0.1)), waiter);
         }
         if (waiter.signal.aborted) return waiter.notAcquired();
-        if (options.waitMs > 0) channel = this.#notifications.channel;
+        if (waits) channel = this.#notifications.channel;
+        enqueued ||= channel; // also if the request fails: it may have run
         const result = await this.#cohort.tryAcquire(resource, options, channel);
-        isGranted = 'token' in result;
-        if ('token' in result)
+        if ('token' in result) {
+          if (channel !== '') enqueued = ''; // the grant has removed it
           return await acceptLease(this.#cohort.lease(resource, result, turn), waiter, 'redis-slow');
-        const isNewlySubscribed =
-          channel === '' && options.waitMs > 0 && (await this.#notifications.subscribe(waiter));
-        pauseMs = isNewlySubscribed ? 0 : result.leftMs + 1;
+        }
+        const subscribes = channel === '' && waits;
+        pauseMs = subscribes && (await this.#notifications.subscribe(waiter)) ? 0 : result.leftMs + 1;
       }
     } finally {
-      listener.close();
-      if (channel !== '' && !isGranted) this.#cohort.leaveQueue(resource, channel, options.ttlMs);
+      listener?.close();
+      if (enqueued !== '') this.#cohort.leaveQueue(resource, enqueued, options.ttlMs);
     }
   }
 
@@ -134,13 +135,13 @@ class RedisLock implements Lock {
     waiter: Waiter,
     turn: Turn<Handoff>,
   ): Promise<AcquireResult> {
-    const { acquisition, listener } = turn.handoff ?? {};
+    const { acquisition, place } = turn.handoff ?? {};
     try {
       if (acquisition !== undefined && options.owner === undefined && options.ttlMs === acquisition.ttlMs) {
         return await acceptLease(this.#cohort.lease(resource, acquisition, turn), waiter, 'redis-slow');
       }
       if (acquisition !== undefined) await this.#cohort.release(resource, acquisition, unqueued());
-      return await this.#attemptUntilHeld(resource, options, waiter, turn, listener);
+      return await this.#attemptUntilHeld(resource, options, waiter, turn, place);
     } catch (error) {
       return { kind: 'unavailable', reason: failureOf(error).reason };
     }

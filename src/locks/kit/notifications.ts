@@ -16,7 +16,7 @@ const SUBSCRIBE_MS = 200;
 /** Pause after a failed subscription, in milliseconds. */
 const RESUBSCRIBE_MS = 1_000;
 
-/** Receives the messages for one lock. A process has at most one for a lock. */
+/** Receives the messages for one lock. A message wakes all listeners of its lock. */
 export interface Listener {
   /** Resolves at a message, at once if one arrived since the last wait, after `ms`, or when the waiter's signal fires. */
   wait(ms: number, waiter: Waiter): Promise<void>;
@@ -27,7 +27,7 @@ export class Notifications {
   readonly #redis: RedisClient;
   readonly #onError: (doing: string, error: unknown) => void;
   readonly #channel = `stampede:notify:${randomUUID()}`;
-  readonly #notify = new Map<string, () => void>();
+  readonly #notify = new Map<string, Set<() => void>>();
   #subscriber: Subscriber | null = null;
   #subscribing: Promise<void> | null = null;
   #isClosed = false;
@@ -59,7 +59,8 @@ export class Notifications {
       isNotified = true;
       wake();
     };
-    this.#notify.set(lock, notify);
+    const listeners = this.#notify.get(lock) ?? new Set();
+    this.#notify.set(lock, listeners.add(notify));
     return {
       async wait(ms, waiter) {
         if (!isNotified) {
@@ -71,7 +72,8 @@ export class Notifications {
         isNotified = false;
       },
       close: () => {
-        if (this.#notify.get(lock) === notify) this.#notify.delete(lock);
+        listeners.delete(notify);
+        if (listeners.size === 0 && this.#notify.get(lock) === listeners) this.#notify.delete(lock);
       },
     };
   }
@@ -83,7 +85,7 @@ export class Notifications {
 
   async #connect(): Promise<void> {
     const subscriber = this.#redis.subscriber(this.#channel, {
-      message: (lock) => this.#notify.get(lock)?.(),
+      message: (lock) => this.#notify.get(lock)?.forEach((notify) => void notify()),
       error: (error) => this.#onError('redis-subscriber-connection', error),
     });
     this.#subscriber = subscriber;

@@ -14,7 +14,7 @@ import type { RedisClient } from '../clients.ts';
 import type { AcquireOptions } from '../lock.ts';
 import { resolveAmbiguous } from './ambiguous-write.ts';
 import type { Compensations } from './compensations.ts';
-import type { Turn } from './local-queue.ts';
+import { type Turn, unqueued } from './local-queue.ts';
 import type { Listener, Notifications } from './notifications.ts';
 import { fenceKey, keyOf, lockKey } from './redis.ts';
 import { RenewingLease } from './renewing-lease.ts';
@@ -37,10 +37,17 @@ export interface Acquisition {
   readonly handoffs: number;
 }
 
-/** What a contender hands to the next one of its process: the acquisition, or a place in the queue with its listener. */
+/** A place in the queue. */
+export interface Place {
+  readonly listener: Listener;
+  /** The channel that is enqueued; empty: none is. */
+  readonly channel: string;
+}
+
+/** What a contender hands to the next one of its process. */
 export interface Handoff {
   readonly acquisition?: Acquisition;
-  readonly listener?: Listener;
+  readonly place?: Place;
 }
 
 export class RedisCohort {
@@ -82,9 +89,9 @@ export class RedisCohort {
     const { token, ttlMs, handoffs } = acquisition;
     const release = async () => {
       const next = { ...acquisition, confirmedAtMs: lease.confirmedAtMs, handoffs: handoffs + 1 };
-      return (
-        (mayHandOff(next) && turn.pass({ acquisition: next })) || this.release(resource, acquisition, turn)
-      );
+      if (mayHandOff(next) && turn.pass({ acquisition: next })) return true;
+      // The loss of a lease ends its turn. The next contender has its own listener and place, which this release leaves alone.
+      return this.release(resource, acquisition, lease.signal.aborted ? unqueued() : turn);
     };
     const renew = async () => (await this.#renew(lockKey(resource), token, ttlMs)) === 1;
     const fencingToken = acquisition.fencingToken + handoffs;
@@ -118,7 +125,7 @@ export class RedisCohort {
       throw error;
     } finally {
       // The next local contender does not overtake the process that was notified.
-      if (listener !== null && !(isAnotherNotified && turn.pass({ listener }))) {
+      if (listener !== null && !(isAnotherNotified && turn.pass({ place: { listener, channel } }))) {
         listener.close();
         if (isAnotherNotified && channel !== '') this.leaveQueue(resource, channel, ttlMs);
       }
