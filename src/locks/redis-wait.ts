@@ -7,6 +7,7 @@
  * `WAIT` blocks its connection, and counts only what that connection wrote, so the lock has a dedicated one: see
  * kit/replication.ts.
  */
+import { randomUUID } from 'node:crypto';
 import type { RedisClient, RedisServerOfKey } from './clients.ts';
 import { polledLock } from './kit/polled-lock.ts';
 import { defineTokenScripts, FENCED_CLOCK_FLAW, fenceKey, lockKey } from './kit/redis.ts';
@@ -34,27 +35,34 @@ interface Context {
   readonly onError: (doing: string, error: unknown) => void;
 }
 
+/** Requires acknowledgements that, with the primary, are more than half of the group; at least one. */
+function newCheck(primary: RedisServerOfKey, redisWait: number, isCluster: boolean): Replication {
+  return sharedCheck(async (keys) => {
+    // A server that a key has left would count acknowledgements of other writes.
+    const marks = isCluster ? keys.map((key) => primary.mark(`${key}:${randomUUID()}`)) : [];
+    const areWritten = await Promise.all(marks).then(
+      () => true,
+      () => false,
+    );
+    if (!areWritten) return false;
+    const online = (await primary.info('replication')).match(/^slave\d+:.*state=online/gm)?.length ?? 0;
+    const needed = redisWait > 0 ? redisWait : Math.max(1, Math.floor((online + 1) / 2));
+    return online >= needed && (await primary.wait(needed, REPLICATION_MS)) >= needed;
+  });
+}
+
 export async function create({ redis, redisWait = 0, onError }: Context): Promise<Lock> {
   const dedicated = await redis.another((error) => onError('redis-wait-connection', error));
   const acquire = dedicated.script<number>('lock/acquire', 2);
   const scripts = defineTokenScripts(dedicated);
   const checks = new WeakMap<RedisServerOfKey, Replication>();
 
-  /** Requires acknowledgements that, with the primary, are more than half of the group; at least one. */
-  function newCheck(primary: RedisServerOfKey): Replication {
-    return sharedCheck(async () => {
-      const online = (await primary.info('replication')).match(/^slave\d+:.*state=online/gm)?.length ?? 0;
-      const needed = redisWait > 0 ? redisWait : Math.max(1, Math.floor((online + 1) / 2));
-      return online >= needed && (await primary.wait(needed, REPLICATION_MS)) >= needed;
-    });
-  }
-
   /** Notes the connection before a write. @returns a function that throws unless the replicas certainly have the write */
   function watch(resource: string): () => Promise<void> {
     const key = lockKey(resource);
     const server = dedicated.serverOf(key);
     const { connections } = server;
-    const check = checks.get(server) ?? newCheck(server);
+    const check = checks.get(server) ?? newCheck(server, redisWait, redis.isCluster);
     checks.set(server, check);
     return async () => {
       if (!(await check.confirm(key)) || server.connections !== connections)

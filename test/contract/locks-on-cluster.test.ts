@@ -1,7 +1,9 @@
 /** Every lock that uses one Redis works on a cluster, too, with resources on different masters, and with the client of either library. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
 import { expect, it } from 'vitest';
 import { openLinkedCluster } from '../../lab/servers/linked-cluster.ts';
+import { slotOf } from '../../src/locks/adapters/slots.ts';
 import { type Lock, using } from '../../src/locks/lock.ts';
 import { locks } from '../../src/locks/registry.ts';
 import { held } from '../locks/lock-checks.ts';
@@ -53,5 +55,40 @@ it.each(onRedis.map(({ description }) => description.name))('%s excludes on ever
   expect(resources.map((resource) => counters.get(resource))).toEqual(
     resources.map(() => 5 * CONNECTS.length),
   );
+  await Promise.all(processes.map((lock) => lock.close()));
+});
+
+/** The process of the replica of the master that has a slot. */
+async function replicaOf(slot: number): Promise<number> {
+  const ask = async (port: number, what: 'info' | 'nodes') => {
+    const client = new Redis(port);
+    const text = what === 'info' ? await client.info('server') : ((await client.cluster('NODES')) as string);
+    client.disconnect();
+    return text;
+  };
+  const nodes = (await ask(cluster.port, 'nodes')).split('\n').map((line) => line.split(' '));
+  const [master] = nodes.find(([, , , , , , , , ...ranges]) =>
+    ranges.some((range) => {
+      const [from, to = from] = range.split('-').map(Number);
+      return from! <= slot && slot <= to!;
+    }),
+  )!;
+  const [, address] = nodes.find((node) => node[3] === master)!;
+  return Number(/process_id:(\d+)/.exec(await ask(Number(/:(\d+)@/.exec(address!)![1]), 'info'))![1]);
+}
+
+it('redis-wait grants none by acknowledgements at the master that its key has left', async () => {
+  const processes = await open('redis-wait');
+  for (const lock of processes) await (await held(lock, 'moved')).release();
+  await cluster.moveSlot('stampede:{moved}:lock');
+  const replica = await replicaOf(slotOf('moved'));
+  process.kill(replica, 'SIGSTOP'); // it gets nothing that is written from now on
+  try {
+    for (const lock of processes)
+      expect((await lock.acquire('moved', { ttlMs: 20_000, waitMs: 0 })).kind).not.toBe('held');
+  } finally {
+    process.kill(replica, 'SIGCONT');
+  }
+  await (await held(processes[0]!, 'moved')).release();
   await Promise.all(processes.map((lock) => lock.close()));
 });

@@ -5,6 +5,7 @@ import { type Call, type RedisClient, type RedisServerOfKey, RequestError } from
 import { type Opening, whenConnected } from './opening.ts';
 import { explainRedis } from './redis-errors.ts';
 import { scriptBy } from './scripts.ts';
+import { slotOf } from './slots.ts';
 import { REPLY_MS, retryMs } from './timing.ts';
 
 export interface IoredisParts extends Pick<RedisClient, 'isCluster' | 'another' | 'close'>, Requests {
@@ -21,7 +22,7 @@ interface Requests {
 }
 
 interface ServerOfKey {
-  readonly redis: Pick<Redis, 'info' | 'wait'>;
+  readonly redis: Pick<Redis, 'info' | 'set' | 'wait'>;
   readonly connections: number;
 }
 
@@ -37,6 +38,7 @@ export function onIoredis({ isCluster, another, close, serverOf, connectionTo, .
     },
     info: (section) => server.redis.info(section).catch(failed),
     wait: (replicas, timeoutMs) => server.redis.wait(replicas, timeoutMs).catch(failed),
+    mark: (key) => server.redis.set(key, '1', 'PX', 1),
   });
   const client: RedisClient = {
     ...{ isCluster, another, close },
@@ -96,8 +98,13 @@ const failing =
     throw new RequestError(explain(error), error);
   };
 
-/** No command waits for a connection, and none is sent again: it may have run, and its lease may have ended. */
+/**
+ * No command waits for a connection, and none is sent again: it may have run, and its lease may have ended. The locks count with integer
+ * replies, and their scripts publish names of keys: a caller's `stringNumbers` and `keyPrefix` would change both.
+ */
 const OPTIONS = {
+  stringNumbers: false,
+  keyPrefix: '',
   lazyConnect: true,
   enableOfflineQueue: false,
   autoResendUnfulfilledCommands: false,
@@ -114,8 +121,14 @@ export function openIoredis(given: Ioredis, onError: (error: Error) => void): Op
     ? given.duplicate([], {
         lazyConnect: true,
         enableOfflineQueue: false,
+        keyPrefix: '',
         clusterRetryStrategy: retryMs,
-        redisOptions: { ...OPTIONS, enableOfflineQueue: true },
+        // The caller's password and TLS: ioredis 5 does not merge them.
+        redisOptions: {
+          ...(given as unknown as Cluster).options.redisOptions,
+          ...OPTIONS,
+          enableOfflineQueue: true,
+        },
       })
     : given.duplicate(OPTIONS);
   client.on('error', onError);
@@ -149,18 +162,4 @@ export function openIoredis(given: Ioredis, onError: (error: Error) => void): Op
     close: async () => client.disconnect(),
   });
   return { client: opened, connected };
-}
-
-const SLOTS = 16_384;
-
-/** Of a cluster: the CRC16 of the key's hash tag, as Redis's cluster specification defines it. */
-function slotOf(key: string): number {
-  const tag = /^[^{]*\{([^}]+)\}/.exec(key)?.[1] ?? key;
-  let crc = 0;
-  for (const byte of Buffer.from(tag)) {
-    crc ^= byte << 8;
-    for (let bit = 0; bit < 8; bit++)
-      crc = crc & 0x8000 ? ((crc << 1) ^ 0x1021) & 0xffff : (crc << 1) & 0xffff;
-  }
-  return crc % SLOTS;
 }

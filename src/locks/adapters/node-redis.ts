@@ -9,6 +9,7 @@ import { type RedisClient, type RedisServerOfKey, RequestError } from '../client
 import { type Opening, whenConnected } from './opening.ts';
 import { explainRedis } from './redis-errors.ts';
 import { scriptBy } from './scripts.ts';
+import { slotOf } from './slots.ts';
 import { REPLY_MS, retryMs } from './timing.ts';
 
 interface Duplicate extends NodeRedis {
@@ -16,6 +17,9 @@ interface Duplicate extends NodeRedis {
   connect(): Promise<unknown>;
   destroy(): void;
   on(event: string, listener: (error: Error) => void): void;
+  /** Of a cluster. */
+  getSlotMaster?(slot: number): unknown;
+  nodeClient?(node: unknown): NodeRedis | Promise<NodeRedis>;
   subscribe(channel: string, listener: (message: string) => void): Promise<unknown>;
 }
 
@@ -23,6 +27,9 @@ interface Duplicate extends NodeRedis {
 const CONNECT_MS = 5_000;
 
 const socket = { connectTimeout: REPLY_MS, reconnectStrategy: retryMs };
+
+/** The locks compare replies: a mapping of the caller's would turn numbers into texts, or OK into bytes. */
+const PLAIN = { typeMapping: {} };
 
 type Kind = 'server' | 'sentinels' | 'cluster';
 
@@ -42,6 +49,19 @@ function duplicateOf(client: NodeRedis, kind: Kind, onError: (error: Error) => v
   return duplicate;
 }
 
+/** @param key decides about the server of a cluster */
+function sent(client: NodeRedis, kind: Kind, words: string[], key: string | undefined): Promise<unknown> {
+  if (kind === 'cluster') return client.sendCommand(key, false, words, PLAIN);
+  return kind === 'sentinels' ? client.sendCommand(false, words, PLAIN) : client.sendCommand(words, PLAIN);
+}
+
+/** Of a cluster, it goes to the server that has the key, and follows no redirection. */
+async function sentTo(client: Duplicate, kind: Kind, key: string, words: string[]): Promise<unknown> {
+  if (kind !== 'cluster') return sent(client, kind, words, key);
+  const node = await client.nodeClient!(client.getSlotMaster!(slotOf(key)));
+  return node.sendCommand(words, PLAIN);
+}
+
 /** @param onError receives errors of connections */
 export function openNodeRedis(given: NodeRedis, onError: (error: Error) => void): Opening {
   const kind = kindOf(given);
@@ -54,20 +74,19 @@ export function openNodeRedis(given: NodeRedis, onError: (error: Error) => void)
   async function send(command: string, ...rest: (string | number)[]): Promise<unknown> {
     const words = [command, ...rest.map(String)];
     const key = command.startsWith('EVAL') ? words[3] : words[1];
-    return requested(sent(words, key));
+    return requested(sent(client, kind, words, key));
   }
-  /** @param key decides about the server of a cluster */
-  function sent(words: string[], key: string | undefined): Promise<unknown> {
-    if (kind === 'cluster') return client.sendCommand(key, false, words);
-    return kind === 'sentinels' ? client.sendCommand(false, words) : client.sendCommand(words);
-  }
-  const serverOf = (key: string): RedisServerOfKey => ({
-    get connections() {
-      return connections;
-    },
-    info: async (section) => String(await requested(sent(['INFO', section], key))),
-    wait: async (replicas, ms) => Number(await requested(sent(['WAIT', `${replicas}`, `${ms}`], key))),
-  });
+  const serverOf = (key: string): RedisServerOfKey => {
+    const asked = (...words: string[]) => requested(sentTo(client, kind, key, words));
+    return {
+      get connections() {
+        return connections;
+      },
+      info: async (section) => String(await asked('INFO', section)),
+      wait: async (replicas, ms) => Number(await asked('WAIT', String(replicas), String(ms))),
+      mark: (marker) => asked('SET', marker, '1', 'PX', '1'),
+    };
+  };
   const only = serverOf('');
   const opened: RedisClient = {
     isCluster: kind === 'cluster',

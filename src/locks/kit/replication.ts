@@ -9,21 +9,24 @@ export const REPLICATION_MS = 200;
 export interface Replication {
   /**
    * Whether enough replicas have what the connection wrote, or read, before this call.
-   * @param key on the same server; keys that begin with it may be written
+   * @param key on the same server, near what was written; keys that begin with it may be written
    * @throws what the check throws
    */
   confirm(key: string): Promise<boolean>;
 }
 
-/** @param check whether the replicas have all writes from before its call */
-export function sharedCheck(check: (key: string) => Promise<boolean>): Replication {
+/** @param check whether the replicas have all writes from before its call; it receives each key of its callers once */
+export function sharedCheck(check: (keys: readonly string[]) => Promise<boolean>): Replication {
   let running: Promise<unknown> = Promise.resolve();
   let next: Promise<boolean> | null = null;
+  let keys = new Set<string>();
   return {
     confirm(key) {
+      keys.add(key);
       next ??= running.then(() => {
         next = null;
-        const checking = check(key);
+        const checking = check([...keys]);
+        keys = new Set();
         running = checking.catch(() => {});
         return checking;
       });

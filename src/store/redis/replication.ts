@@ -18,16 +18,16 @@ const PAUSE_MS = 1_000;
 export function waitingFor(redis: Redis, replicas: number): Replication {
   let pausedUntilMs = 0;
   let failure: PromiseSettledResult<unknown> | null = null; // of the try before the pause
-  return sharedCheck(async (key) => {
+  return sharedCheck(async (keys) => {
     if (performance.now() < pausedUntilMs) return failed();
-    // WAIT covers what other connections wrote before its own connection's last write. The key is new on
+    // WAIT covers what other connections wrote before its own connection's last write. The keys are new on
     // purpose: while its slot moves, its server redirects writes of new keys, so the check fails and the order is committed first.
-    const marked = redis.set(`${key}:${randomUUID()}`, '1', 'PX', 1);
+    const marked = Promise.all(keys.map((key) => redis.set(`${key}:${randomUUID()}`, '1', 'PX', 1)));
     const acknowledged = redis.wait(replicas, REPLICATION_MS);
-    const [mark, count] = await Promise.allSettled([marked, acknowledged]);
-    if (mark.status === 'fulfilled' && count.status === 'fulfilled' && count.value >= replicas) return true;
+    const [marks, count] = await Promise.allSettled([marked, acknowledged]);
+    if (marks.status === 'fulfilled' && count.status === 'fulfilled' && count.value >= replicas) return true;
     pausedUntilMs = performance.now() + PAUSE_MS;
-    failure = [mark, count].find(({ status }) => status === 'rejected') ?? null;
+    failure = [marks, count].find(({ status }) => status === 'rejected') ?? null;
     return failed();
   });
 
