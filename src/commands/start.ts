@@ -30,7 +30,7 @@ import {
   type StoreUrls,
   withAvailableRedis,
 } from '../service/startup.ts';
-import { onStopMessage, reportServing, startWorkers } from '../service/workers.ts';
+import { onStopMessage, reportOpening, reportServing, startWorkers } from '../service/workers.ts';
 import { strategies } from '../strategies/registry.ts';
 
 const HELP = `npm start starts the service. Its settings are variables of the environment, or of the file .env: PORT=4000 npm start
@@ -57,7 +57,9 @@ async function main(): Promise<void> {
   if (names.length > 0) log.warn({ names }, 'Nothing reads these variables of .env');
   const closeAll = () => closers.close((err) => log.error({ err }, 'Shutdown step failed'));
   const delay = limits.shutdownMs + 5_000;
+  let isStopping = false;
   const closing = closeWithGrace({ delay, skip: [...STOP_SIGNALS] }, async ({ err }) => {
+    isStopping = true;
     if (err) log.fatal({ err }, 'Stopping after an error');
     await closeAll();
   });
@@ -65,6 +67,7 @@ async function main(): Promise<void> {
   try {
     await start(config, values.check === true, log);
   } catch (error) {
+    if (isStopping) return; // the stop ended what was starting, and ends this process when it is complete
     closing.uninstall();
     await closeAll();
     throw error;
@@ -87,6 +90,7 @@ async function start(given: Config, isCheck: boolean, log: Logger): Promise<void
   if (config.workers > 1 && cluster.isPrimary) return startAll(config, urls, log);
   const localDegradation = folderCheck(LOCAL_FOLDER, urls);
   const service = await createService({ config, urls, log, localDegradation, closers });
+  if (cluster.isWorker) reportOpening();
   const ports = await service.listen();
   if (cluster.isWorker) reportServing(ports);
   else logListening(config, ports, log);
@@ -94,7 +98,7 @@ async function start(given: Config, isCheck: boolean, log: Logger): Promise<void
 
 /** WORKERS=n: this process starts the stores and the workers, which serve. */
 async function startAll(config: Config, { databaseUrl, redisUrl }: StoreUrls, log: Logger): Promise<void> {
-  const workers = await startWorkers({
+  const ports = await startWorkers({
     count: config.workers,
     // Workers do not migrate.
     env: {
@@ -107,9 +111,9 @@ async function startAll(config: Config, { databaseUrl, redisUrl }: StoreUrls, lo
     onGiveUp: (error) => {
       throw error; // ends this process in order, and with it what it started
     },
+    onStarting: (stop) => closers.add(stop),
   });
-  closers.add(() => workers.stop());
-  logListening(config, workers.ports, log);
+  logListening(config, ports, log);
 }
 
 /** Workers accept the tickets of each other. */

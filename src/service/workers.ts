@@ -1,11 +1,14 @@
 /**
  * WORKERS=n: worker processes that share the port. The primary process serves no requests; it starts and supervises them.
  *
- *   fork ──▶ starting ──reports──▶ serving ──stop──▶ ended
- *               │ died                │ died
- *               ▼                     ▼
- *        at first start: fails     replaced at once
- *        later: replaced after 1 s
+ *   fork ──▶ starting ──reports──▶ opening ──reports──▶ serving ──stop──▶ ended
+ *               │ died                │ died               │ died
+ *               ▼                     ▼                    ▼
+ *            at first start: fails; later: replaced    replaced at once
+ *            after 1 s
+ *
+ * A stop kills a worker that is starting: it has no requests, and a message to a worker that still loads its modules is lost. One
+ * that is opening may have requests already; it gets the message once it serves, when it can drain.
  *
  * Each worker is a complete service: it has its own latch, batches and queues, and background work (recovery, tasks, expiry)
  * is safe in several instances. A worker ends when the primary does.
@@ -23,6 +26,8 @@ export interface WorkersOptions {
   readonly log: (message: string, details: object) => void;
   /** Called when several workers in a row died before they served. */
   readonly onGiveUp: (error: Error) => void;
+  /** Receives, before the first worker starts, what stops them all. Repeated calls wait for the same end. */
+  readonly onStarting: (stop: () => Promise<void>) => void;
 }
 
 /** A worker requests the metrics of all workers from the primary. */
@@ -40,11 +45,19 @@ interface Stop {
   readonly stampede: 'stop';
 }
 
+/** Sent by a worker before it listens on its first port. */
+interface Opening {
+  readonly stampede: 'opening';
+}
+
 /** Sent by a worker once it listens on all its ports. */
 interface Serving {
   readonly stampede: 'serving';
   readonly ports: Ports;
 }
+
+/** As the worker reports it; none while it is starting. */
+type State = 'opening' | 'serving';
 
 /** Delay before replacing a worker that died before it served. */
 const RESTART_MS = 1_000;
@@ -57,21 +70,21 @@ const METRICS_MS = 6_000;
  * Starts the workers and waits until all of them serve.
  * @throws StartError when one of them ends before it serves
  */
-export async function startWorkers(
-  options: WorkersOptions,
-): Promise<{ readonly ports: Ports; stop(): Promise<void> }> {
-  const { count, env, log, onGiveUp } = options;
+export async function startWorkers(options: WorkersOptions): Promise<Ports> {
+  const { count, env, log, onGiveUp, onStarting } = options;
   const all = new AggregatorRegistry();
-  let stopping = false;
+  const states = new WeakMap<Worker, State>();
+  let stopping: Promise<void> | null = null;
   let earlyDeaths = 0;
 
   function fork(): Worker {
     const worker = cluster.fork(env);
-    let isServing = false;
-    worker.on('message', (message: MetricsRequest | Serving) => {
+    worker.on('message', (message: MetricsRequest | Opening | Serving) => {
+      if (message?.stampede === 'opening' || message?.stampede === 'serving')
+        states.set(worker, message.stampede);
       if (message?.stampede === 'serving') {
-        isServing = true;
         earlyDeaths = 0;
+        if (stopping !== null) send(worker, { stampede: 'stop' });
       }
       if (message?.stampede !== 'metrics?') return;
       all.clusterMetrics().then(
@@ -80,37 +93,46 @@ export async function startWorkers(
       );
     });
     worker.once('exit', (code, signal) => {
-      if (stopping) return;
+      if (stopping !== null) return;
+      const isServing = states.get(worker) === 'serving';
       log('Worker died; starting another', { worker: worker.id, code, signal });
       earlyDeaths = isServing ? 0 : earlyDeaths + 1;
       if (earlyDeaths >= MAX_EARLY_DEATHS)
         onGiveUp(new Error(`${earlyDeaths} workers in a row died before they served`));
-      else setTimeout(() => stopping || fork(), isServing ? 0 : RESTART_MS);
+      else setTimeout(() => stopping ?? fork(), isServing ? 0 : RESTART_MS);
     });
     return worker;
   }
 
-  async function stop(): Promise<void> {
-    stopping = true;
-    const workers = Object.values(cluster.workers ?? {}) as Worker[];
-    const ended = workers.map(
-      (worker) => worker.isDead() || new Promise((resolve) => worker.once('exit', resolve)),
-    );
-    for (const worker of workers) send(worker, { stampede: 'stop' });
-    const kill = setTimeout(() => {
-      for (const worker of workers) worker.process.kill('SIGKILL');
-    }, limits.shutdownMs + 5_000);
-    await Promise.all(ended);
-    clearTimeout(kill);
-  }
-
+  const stop = () => {
+    stopping ??= stopAll(states);
+    return stopping;
+  };
+  onStarting(stop);
   const ports = await Promise.all(Array.from({ length: count }, () => untilServing(fork()))).catch(
     async (error) => {
       await stop();
       throw error;
     },
   );
-  return { ports: ports[0]!, stop };
+  return ports[0]!;
+}
+
+async function stopAll(states: WeakMap<Worker, State>): Promise<void> {
+  const workers = Object.values(cluster.workers ?? {}) as Worker[];
+  const ended = workers.map(
+    (worker) => worker.isDead() || new Promise((resolve) => worker.once('exit', resolve)),
+  );
+  for (const worker of workers) {
+    const state = states.get(worker);
+    if (state === undefined) worker.process.kill('SIGKILL');
+    else if (state === 'serving') send(worker, { stampede: 'stop' });
+  }
+  const kill = setTimeout(() => {
+    for (const worker of workers) worker.process.kill('SIGKILL');
+  }, limits.shutdownMs + 5_000);
+  await Promise.all(ended);
+  clearTimeout(kill);
 }
 
 /** @returns the ports once the worker listens @throws StartError when it ends before */
@@ -129,6 +151,12 @@ function untilServing(worker: Worker): Promise<Ports> {
 
 function send(worker: Worker, message: MetricsReply | Stop): void {
   if (worker.isConnected()) worker.send(message, () => {}); // an error means that the worker died
+}
+
+/** In a worker: reports to the primary that it is about to listen. The channel keeps the order, so this precedes any request. */
+export function reportOpening(): void {
+  const message: Opening = { stampede: 'opening' };
+  cluster.worker!.send(message, () => {});
 }
 
 /** In a worker: reports to the primary that it listens. */
