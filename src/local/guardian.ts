@@ -100,6 +100,15 @@ async function sendFailure(error: unknown): Promise<void> {
   });
 }
 
+/** Logs an error: a disk that is full or read-only must not keep the servers running. */
+function attempt(step: () => void): void {
+  try {
+    step();
+  } catch (error) {
+    console.error(error);
+  }
+}
+
 async function guard(): Promise<void> {
   let lock: FolderLock | null = null;
   const servers: Servers = { postgres: null, redis: null };
@@ -129,14 +138,15 @@ async function guard(): Promise<void> {
   } finally {
     ending.abort();
     if (lock !== null) {
-      lock.markEnding();
-      removeStoreUrls(order.folder);
+      attempt(lock.markEnding);
+      attempt(() => removeStoreUrls(order.folder));
     }
     await Promise.all([servers.postgres?.stop(), servers.redis?.stop()]);
-    lock?.release();
+    if (lock !== null) attempt(lock.release);
   }
 }
 
+process.stderr.on('error', () => {}); // a full disk refuses the log too, and an unhandled error would end this process at once
 process.on('disconnect', () => ending.abort());
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => ending.abort());
 // The service may have died before this line; then the event has already fired.

@@ -23,7 +23,7 @@ import { createRequire } from 'node:module';
 import { dirname, extname, join, resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { diskAdvice, LocalStoreError, systemCode } from './errors.ts';
-import { lockFolder } from './folder-lock.ts';
+import { type FolderLock, lockFolder } from './folder-lock.ts';
 import type { GuardianMessage, GuardianOrder } from './guardian-protocol.ts';
 import { stopOrphanedPostgres } from './postgres-server.ts';
 import { identify } from './processes.ts';
@@ -167,21 +167,33 @@ function endOf(guardian: ChildProcess, folder: string): Promise<void> {
   });
 }
 
-/** Stops the servers that a killed guardian left behind, unless a new start on the folder has done so. */
+const isInUse = (error: unknown) => error instanceof LocalStoreError && error.code === 'folder-in-use';
+
+/**
+ * Stops the servers that a killed guardian left behind, unless a new start on the folder has done so. A disk that is full or
+ * read-only refuses the lock. Servers of another guardian are left alone without it too: see orphans.ts.
+ */
 async function stopOrphans(folder: string, say: (line: string) => void): Promise<void> {
   const owner = identify(process.pid);
   if (owner === null) return;
   const claims = join(folder, 'lock');
-  const lock = await lockFolder({ claims, owner, waitMs: 0, inUseMessage: () => '' }).catch(() => null);
-  if (lock === null) return;
+  let lock: FolderLock | null = null;
+  try {
+    lock = await lockFolder({ claims, owner, waitMs: 0, inUseMessage: () => '' });
+  } catch (error) {
+    if (isInUse(error)) return;
+    say(`The local stores in ${folder} stop without their lock: ${(error as Error).message}`);
+  }
   try {
     for (const name of ['postgres', 'redis']) mkdirSync(join(folder, name), { recursive: true, mode: 0o700 });
     await Promise.all([
       stopOrphanedPostgres(join(folder, 'postgres'), say),
       stopOrphanedRedis(join(folder, 'redis'), say),
     ]);
+  } catch (error) {
+    if (lock !== null || !isInUse(error)) throw error;
   } finally {
-    lock.release();
+    lock?.release();
   }
 }
 

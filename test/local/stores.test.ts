@@ -1,5 +1,14 @@
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { describe, expect, test } from 'vitest';
@@ -185,20 +194,26 @@ describe('crashes', () => {
     await expectKept(folder, [1]);
   });
 
-  test('a guardian that can write nothing at its end stops both servers all the same', async () => {
-    const folder = temporaryFolder();
-    const service = spawnService(folder);
-    await untilUp(service);
-    const [claim] = readdirSync(join(folder, 'lock'));
-    // Folders in the places of the files that it writes and removes.
-    mkdirSync(join(folder, 'lock', `.${claim}`));
-    rmSync(join(folder, 'stores.env'));
-    mkdirSync(join(folder, 'stores.env'));
-    service.process.kill('SIGKILL');
-    await expectNobodyOn(folder);
-    const log = readFileSync(join(folder, 'guardian.log'), 'utf8');
-    for (const path of [`lock/.${claim}`, 'stores.env']) expect(log).toContain(path);
-  });
+  test.each(['has the errors', 'is on a full disk'])(
+    'a guardian that can write nothing at its end stops both servers all the same; its log %s',
+    async (how) => {
+      const folder = temporaryFolder();
+      const log = join(folder, 'guardian.log');
+      if (how === 'is on a full disk') symlinkSync('/dev/full', log);
+      const service = spawnService(folder);
+      await untilUp(service);
+      const [claim] = readdirSync(join(folder, 'lock'));
+      // Folders in the places of the files that it writes and removes.
+      mkdirSync(join(folder, 'lock', `.${claim}`));
+      rmSync(join(folder, 'stores.env'));
+      mkdirSync(join(folder, 'stores.env'));
+      service.process.kill('SIGKILL');
+      await expectNobodyOn(folder);
+      expect(readdirSync(join(folder, 'lock'))).toEqual([`.${claim}`]); // it came to its own end
+      if (how === 'is on a full disk') return;
+      for (const path of [`lock/.${claim}`, 'stores.env']) expect(readFileSync(log, 'utf8')).toContain(path);
+    },
+  );
 
   test('a start right after waits for the ending guardian', async () => {
     const folder = temporaryFolder();
@@ -253,6 +268,19 @@ describe('crashes', () => {
     await stores.stop();
     expect(processesOn(folder)).toEqual([]);
     await expectKept(folder, [1]);
+  });
+
+  test('stop() after a SIGKILL of the guardian stops the orphans also where it cannot write a claim', async () => {
+    const folder = temporaryFolder();
+    const said: string[] = [];
+    const stores = await start(folder, (line) => said.push(line));
+    process.kill(guardianOn(folder), 'SIGKILL');
+    await expect.poll(() => said.join()).toContain('exited unexpectedly (SIGKILL)');
+    rmSync(join(folder, 'lock'), { recursive: true });
+    writeFileSync(join(folder, 'lock'), ''); // a file in the place of the folder
+    await stores.stop();
+    expect(processesOn(folder)).toEqual([]);
+    expect(said.join()).toContain('stop without their lock');
   });
 
   test('a server that dies is reported with its log', async () => {
