@@ -22,8 +22,7 @@ export const fromPool = (pool: PostgresPool): PostgresClient => ({ pool: pool as
 /** An answer of Postgres rolled the statement back; after any other error it may have been executed, or may yet. */
 function explain(error: unknown) {
   const { code = '', severity, syscall } = error as { code?: string; severity?: string; syscall?: string };
-  if (severity !== undefined && isRolledBack(severity, code))
-    return { kind: 'unavailable', reason: `postgres-${code}` };
+  if (isRolledBack(severity, code)) return { kind: 'unavailable', reason: `postgres-${code}` };
   if (syscall === 'connect' || syscall === 'getaddrinfo')
     return { kind: 'not-sent', reason: 'postgres-unreachable' };
   return { kind: 'unknown', reason: 'postgres-no-answer' };

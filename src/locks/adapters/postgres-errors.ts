@@ -7,13 +7,17 @@
 export const ENDS_CONNECTION: ReadonlySet<string> = new Set(['08', '53', '57', '58', 'XX']);
 /** A cancelled statement: ERROR, although others of its class end the connection. */
 const CANCELLED = '57014';
+/** Besides the classes: timeouts of a transaction, and files that cannot be written. */
+const MAY_END = new Set(['25P03', '25P04', '42501']);
 
 /**
  * Whether Postgres rolled the statement back and keeps the connection: the severity is ERROR. pg passes the severity on in the language
  * of the server (`lc_messages`): where that is not English, the SQLSTATE decides, and one that may have ended the connection counts as
  * if it had.
+ * @param severity undefined: it is no error of Postgres
  */
-export function isRolledBack(severity: string, code: string): boolean {
+export function isRolledBack(severity: string | undefined, code: string): boolean {
+  if (severity === undefined) return false;
   if (severity === 'ERROR' || severity === 'FATAL' || severity === 'PANIC') return severity === 'ERROR';
-  return code === CANCELLED || !ENDS_CONNECTION.has(code.slice(0, 2));
+  return code === CANCELLED || !(ENDS_CONNECTION.has(code.slice(0, 2)) || MAY_END.has(code));
 }

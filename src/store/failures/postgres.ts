@@ -5,7 +5,7 @@
  * Sources, the innermost error first (Prisma wraps the driver's error, which says more):
  *
  *   SQLSTATE by class   23 rejected; 25, 28, 3D, 40, 53, 55, 57, 58, XX unavailable or a conflict; FATAL 08, 53, 57, 58, XX and
- *                       every PANIC unknown; else a defect
+ *                       every PANIC unknown, unless it answers a login; else a defect
  *   kind                of Prisma's driver adapter, which drops the driver's own code
  *   Prisma's code       P1…, P2…
  *   Node's code         no connection was made: not sent; it broke: unknown
@@ -202,7 +202,8 @@ export const isOfAnotherEpoch = ({ code }: Rejected): boolean => code === ANOTHE
 
 /** Whether Postgres answered with an error: it rolled the statement back, and the connection stays usable. */
 export function isAnswer(error: unknown): boolean {
-  return error instanceof pg.DatabaseError && isRolledBack(error.severity ?? '', error.code ?? '');
+  if (!(error instanceof pg.DatabaseError) || 'syscall' in error) return false; // that of a login: see pool.ts
+  return isRolledBack(error.severity, error.code ?? '');
 }
 
 /** The known properties of an error, or of one that it wraps. */
@@ -237,7 +238,9 @@ function failureOfLayer(layer: Layer): Failure | 'defect' | null {
   const message = String(layer.originalMessage ?? layer.message ?? '');
   const state = stateOf(layer);
   if (state !== null) {
-    return failureOfState(state, String(layer.severity ?? 'ERROR'), constraintOf(layer, message));
+    const failure = failureOfState(state, String(layer.severity ?? 'ERROR'), constraintOf(layer, message));
+    const isLogin = failure !== 'defect' && CONNECTING.has(String(layer.syscall));
+    return isLogin ? notSent(failure.reason === LOST.reason ? UNREACHABLE.reason : failure.reason) : failure;
   }
   const byKind = BY_KIND.get(String(layer.kind));
   if (byKind !== undefined) return byKind;

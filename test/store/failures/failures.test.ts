@@ -84,6 +84,23 @@ describe('an answer of Postgres', () => {
     }
   });
 
+  it('to a login sends nothing, in any language, and is of no row', () => {
+    for (const [severity, code] of [
+      ['FATAL', '53200'],
+      ['FATAL', '57P01'],
+      ['ВАЖНО', '28P01'],
+    ]) {
+      const error = Object.assign(new pg.DatabaseError('', 0, 'error'), {
+        severity,
+        code,
+        syscall: 'connect',
+      });
+      expect(classifyPostgresError(error).kind, code).toBe('not-sent');
+      expect(isRowError(error), code).toBe(false);
+    }
+    expect(isRowError(new pg.DatabaseError('not readable', 0, 'error'))).toBe(false);
+  });
+
   it('that is late closes its connection: no other client sees its transaction', async () => {
     let backend = 0;
     const late = errorOf(
