@@ -26,7 +26,7 @@ export interface Sale {
 /** When a sale sells, and how many units of it an order may have. */
 export type SaleTerms = Pick<Sale, 'startsAt' | 'endsAt' | 'paused' | 'maxPerOrder'>;
 
-/** Terms as they were at a version of the sale: each change of the sale has a greater one. */
+/** Terms as they were at a version of the sale: each change by the service has a greater one. */
 export interface VersionedTerms extends SaleTerms {
   readonly version: number;
 }

@@ -59,7 +59,7 @@ export interface OrderTable {
   terms(saleId: number): Promise<VersionedTerms | null>;
   /**
    * Marks a sale as loaded in the epoch `to`. It waits for commits that have locked the sale: later ones fail that were reserved in
-   * another epoch. It also waits for a stock cut, which has locked the sale until Postgres has it.
+   * another epoch. So it does for a stock cut, unless it is the same epoch.
    * @returns false, without effect, when it was loaded in another one than `from` since
    */
   markLoaded(saleId: number, from: number | null, to: number): Promise<boolean>;

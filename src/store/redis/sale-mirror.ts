@@ -95,8 +95,11 @@ export interface SaleMirror {
   revive(order: Attempt): Promise<'taken' | 'refused' | 'has-units' | null>;
   /** Undoes `revive`. */
   undoRevival(order: Attempt): Promise<void>;
-  /** Adds units, those of a restock once, or takes free ones: see lua/sale/restock.lua. */
-  restock(saleId: number, units: number, restock?: string): Promise<number | null>;
+  /**
+   * Adds units, those of a restock once, or takes free ones: see lua/sale/restock.lua.
+   * @param epoch in which the sale must have been loaded; missing: the current one
+   */
+  restock(saleId: number, units: number, restock?: string, epoch?: number): Promise<number | null>;
   snapshot(saleId: number): Promise<MirrorSnapshot | null>;
   /** Takes over window, pause and limit of a sale from Postgres, unless Redis has newer ones. A sale that is not in Redis is loaded. */
   setTerms(sale: Pick<Sale, 'id'>): Promise<void>;
@@ -283,8 +286,8 @@ export function createSaleMirror(
     async undoRevival(order) {
       await applyToOrder('release', order);
     },
-    restock: async (saleId, units, restock) =>
-      scripts.restock(keys(saleId), units, await epochOf(saleId), restock),
+    restock: async (saleId, units, restock, epoch) =>
+      scripts.restock(keys(saleId), units, epoch ?? (await epochOf(saleId)), restock),
     scan: async (saleIds) =>
       scripts.scan(
         await Promise.all(saleIds.map(async (id) => ({ keys: keys(id), epoch: await epochOf(id) }))),

@@ -18,7 +18,7 @@ const CUT_TRIES = 3;
 /**
  * For the strategies that decide in Redis.
  *
- * Redis never offers units that Postgres does not have: it gets them last and loses them first. Once Postgres has committed,
+ * Redis does not offer units that Postgres does not have: it gets them last and loses them first. Once Postgres has committed,
  * the restock has happened: units that Redis does not have yet are in the outbox, and the reaper repairs a failed cut.
  */
 export async function restock(
@@ -46,7 +46,7 @@ export async function restock(
 
 /**
  * Takes free units in Redis, which knows the reserved ones, and then in Postgres. The sale's row is locked meanwhile, so that a load in
- * another epoch, which reads the units there, waits: see `markLoaded`.
+ * another epoch, which reads the units there, waits (see `markLoaded`); one that has begun in another epoch is waited for.
  */
 async function cut(
   context: RedisStrategyContext,
@@ -55,21 +55,26 @@ async function cut(
   units: number,
   key: IdempotencyKey | null,
 ): Promise<RestockResult | 'not-loaded'> {
+  const epoch = await mirror.epoch(saleId); // before the transaction, which would wait for a second connection
   let isCut = false;
   let isDone = false;
   const undo = async () => {
     isCut = false;
     try {
-      await mirror.restock(saleId, -units);
+      await mirror.restock(saleId, -units, '', epoch);
     } catch (error) {
       context.onError('restock-redis', error, { saleId, units });
     }
   };
   try {
     return await once<RestockResult | 'not-loaded'>(context.postgres, key, async (client) => {
-      const known = await client.query('SELECT FROM sales WHERE id = $1 FOR NO KEY UPDATE', [saleId]);
-      if (known.rowCount === 0) return restocked(null);
-      const taken = await mirror.restock(saleId, units);
+      const { rows } = await client.query<{ loadedIn: number | null }>(
+        'SELECT mirror_epoch AS "loadedIn" FROM sales WHERE id = $1 FOR NO KEY UPDATE',
+        [saleId],
+      );
+      if (rows[0] === undefined) return restocked(null);
+      const isCurrent = (rows[0].loadedIn ?? epoch) === epoch;
+      const taken = isCurrent ? await mirror.restock(saleId, units, '', epoch) : null;
       if (taken === null) return { commit: false, value: 'not-loaded' };
       if (taken === 0) return restocked('below-sold');
       isCut = true;

@@ -41,19 +41,24 @@ async function openSale(sales: SaleTable = saleTable(postgres), ofStrategy = pos
   return { strategy, saleId: sale.id, reserve };
 }
 
-it.each(['was never opened', 'was opened in another epoch'])('cuts a sale that %s', async (which) => {
-  const { strategy, saleId } = await openSale();
-  const state = `stampede:{sale:${saleId}}:state`;
-  if (which === 'was never opened') await redis.redis.del(state);
-  else {
-    await redis.redis.hset(state, 'epoch', 7);
-    await stores.sql.query('UPDATE sales SET mirror_epoch = 7 WHERE id = $1', [saleId]);
-  }
-  expect(await strategy.restock(saleId, -7)).toBe('below-sold');
-  expect((await strategy.mirror.snapshot(saleId))?.remaining).toBe(6);
-  expect(await strategy.restock(saleId, -6)).toMatchObject({ stock: 4, remaining: 4 }); // all of them reserved
-  expect((await strategy.mirror.snapshot(saleId))?.remaining).toBe(0);
-});
+it.each(['was never opened', 'was opened in another epoch', 'is being opened in another epoch'])(
+  'cuts a sale that %s',
+  async (which) => {
+    const { strategy, saleId } = await openSale();
+    const state = `stampede:{sale:${saleId}}:state`;
+    if (which === 'was never opened') await redis.redis.del(state);
+    else {
+      if (which !== 'is being opened in another epoch') await redis.redis.hset(state, 'epoch', 7);
+      await stores.sql.query('UPDATE sales SET mirror_epoch = 7 WHERE id = $1', [saleId]);
+    }
+    expect(await strategy.restock(saleId, -7)).toBe('below-sold');
+    expect((await strategy.mirror.snapshot(saleId))?.remaining).toBe(6);
+    expect(await strategy.restock(saleId, -6)).toMatchObject({ stock: 4, remaining: 4 }); // all of them reserved
+    expect((await strategy.mirror.snapshot(saleId))?.remaining).toBe(0);
+    const loadedIn = (await orderTable(postgres).loadedIn([saleId])).get(saleId);
+    expect(await redis.redis.hget(state, 'epoch')).toBe(String(loadedIn));
+  },
+);
 
 it('restores the units it cut when Postgres rejects the cut, and nothing else', async () => {
   const sales = saleTable(postgres);
