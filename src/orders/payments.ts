@@ -145,7 +145,10 @@ async function decide(
   );
   const ofOrder = before.filter((one) => one.orderId === orderId);
   const repeated = ofOrder.find((earlier) => isRepeat(earlier, given));
-  if (repeated?.amountCents === amountCents) return { kind: 'done', effect: 'none' };
+  if (repeated?.amountCents === amountCents) {
+    await deleteUnmatched(client, given); // recorded by a try that began before the effect
+    return { kind: 'done', effect: 'none' };
+  }
   if (repeated !== undefined || before.some(({ id }) => id === notificationId))
     return { kind: 'unmatched', reason: 'conflict' };
   if (amountCents !== order.amountCents)

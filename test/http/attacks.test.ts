@@ -191,6 +191,14 @@ describe('a payment notification', () => {
       await stores.sql.query('UPDATE orders SET price_cents = 600 WHERE id = $1', [orderId]);
       expect((await notify(orderId, { ...dearer, secret: after })).body.status).toBe('paid');
       expect(await listed()).toEqual([]);
+      // By a try that began before:
+      await stores.sql.query(
+        `INSERT INTO unmatched_payments (notification_id, order_id, amount_cents, reason, actor, provider)
+         SELECT id, order_id, amount_cents, 'unknown-order', 'service', provider FROM payment_notifications WHERE order_id = $1`,
+        [orderId],
+      );
+      expect((await notify(orderId, { ...dearer, secret: before })).body.status).toBe('paid');
+      expect(await listed()).toEqual([]);
     },
   );
 

@@ -35,8 +35,8 @@ type Payment = NotificationName & Pick<UnmatchedPayment, 'orderId' | 'amountCent
 async function rowsOf(client: pg.PoolClient, payment: Payment) {
   const { rows } = await client.query<KnownNotification & { readonly row: string }>(
     `SELECT id AS row, notification_id AS id, provider FROM unmatched_payments
-     WHERE order_id = $1 AND amount_cents = $2 ORDER BY row FOR UPDATE`,
-    [payment.orderId, payment.amountCents],
+     WHERE order_id = $1 AND amount_cents = $2 AND right(notification_id, length($3)) = $3 ORDER BY row FOR UPDATE`,
+    [payment.orderId, payment.amountCents, payment.notificationId],
   );
   return rows.filter((known) => isRepeat(known, payment));
 }
