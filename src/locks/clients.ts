@@ -45,8 +45,8 @@ export interface RedisServerOfKey {
   info(section: string): Promise<string>;
   /** Waits for replicas to have what this connection wrote. @returns how many have it */
   wait(replicas: number, timeoutMs: number): Promise<number>;
-  /** Writes a key that nothing reads, and that ends at once. @throws also when the key's slot is moving from this server, or has moved */
-  mark(key: string): Promise<unknown>;
+  /** Writes a key that nothing reads, and that ends at once. @returns false: the key's slot is moving from this server, or has moved */
+  mark(key: string): Promise<boolean>;
 }
 
 /** One of the independent servers of `redlock`. */

@@ -39,15 +39,12 @@ interface Context {
 function newCheck(primary: RedisServerOfKey, redisWait: number, isCluster: boolean): Replication {
   return sharedCheck(async (keys) => {
     // A server that a key has left would count acknowledgements of other writes.
-    const marks = isCluster ? keys.map((key) => primary.mark(`${key}:${randomUUID()}`)) : [];
-    const areWritten = await Promise.all(marks).then(
-      () => true,
-      () => false,
-    );
-    if (!areWritten) return false;
+    const isThere = async (key: string) => !isCluster || primary.mark(`${key}:${randomUUID()}`);
+    const areThere = await Promise.all(keys.map(isThere));
     const online = (await primary.info('replication')).match(/^slave\d+:.*state=online/gm)?.length ?? 0;
     const needed = redisWait > 0 ? redisWait : Math.max(1, Math.floor((online + 1) / 2));
-    return online >= needed && (await primary.wait(needed, REPLICATION_MS)) >= needed;
+    const isReplicated = online >= needed && (await primary.wait(needed, REPLICATION_MS)) >= needed;
+    return keys.filter((_, i) => isReplicated && areThere[i]);
   });
 }
 

@@ -9,6 +9,7 @@ import { locks } from '../../src/locks/registry.ts';
 import { held } from '../locks/lock-checks.ts';
 import { asTheService, byIoredis, byNodeRedis } from '../support/caller-clients.ts';
 import { opened } from '../support/opened.ts';
+import { untilAvailable } from './lock-steps.ts';
 
 /** Each process has another client. */
 const CONNECTS = [asTheService, byIoredis, byNodeRedis];
@@ -42,11 +43,13 @@ it.each(onRedis.map(({ description }) => description.name))('%s excludes on ever
   const work = processes.flatMap((lock) =>
     resources.flatMap((resource) =>
       Array.from({ length: 5 }, async () => {
-        const result = await using(lock, resource, { ttlMs: 20_000, waitMs: 60_000 }, async () => {
+        const options = { ttlMs: 20_000, waitMs: 60_000 };
+        const count = async () => {
           const before = counters.get(resource) ?? 0;
           await sleep(2);
           counters.set(resource, before + 1);
-        });
+        };
+        const result = await untilAvailable(() => using(lock, resource, options, count));
         expect(result.kind).toBe('done');
       }),
     ),

@@ -3,7 +3,7 @@ import type { Cluster, Redis } from 'ioredis';
 import type { Ioredis } from '../callers.ts';
 import { type Call, type RedisClient, type RedisServerOfKey, RequestError } from '../clients.ts';
 import { type Opening, whenConnected } from './opening.ts';
-import { explainRedis } from './redis-errors.ts';
+import { explainRedis, isStill } from './redis-errors.ts';
 import { scriptBy } from './scripts.ts';
 import { slotOf } from './slots.ts';
 import { REPLY_MS, retryMs } from './timing.ts';
@@ -38,7 +38,7 @@ export function onIoredis({ isCluster, another, close, serverOf, connectionTo, .
     },
     info: (section) => server.redis.info(section).catch(failed),
     wait: (replicas, timeoutMs) => server.redis.wait(replicas, timeoutMs).catch(failed),
-    mark: (key) => server.redis.set(key, '1', 'PX', 1),
+    mark: (key) => isStill(server.redis.set(key, '1', 'PX', 1)).catch(failed),
   });
   const client: RedisClient = {
     ...{ isCluster, another, close },

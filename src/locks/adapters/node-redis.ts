@@ -7,7 +7,7 @@
 import type { NodeRedis } from '../callers.ts';
 import { type RedisClient, type RedisServerOfKey, RequestError } from '../clients.ts';
 import { type Opening, whenConnected } from './opening.ts';
-import { explainRedis } from './redis-errors.ts';
+import { explainRedis, isStill } from './redis-errors.ts';
 import { scriptBy } from './scripts.ts';
 import { slotOf } from './slots.ts';
 import { REPLY_MS, retryMs } from './timing.ts';
@@ -84,7 +84,7 @@ export function openNodeRedis(given: NodeRedis, onError: (error: Error) => void)
       },
       info: async (section) => String(await asked('INFO', section)),
       wait: async (replicas, ms) => Number(await asked('WAIT', String(replicas), String(ms))),
-      mark: (marker) => asked('SET', marker, '1', 'PX', '1'),
+      mark: (marker) => isStill(asked('SET', marker, '1', 'PX', '1')),
     };
   };
   const only = serverOf('');

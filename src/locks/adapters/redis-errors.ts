@@ -38,5 +38,16 @@ export function explainRedis(error: unknown): RedisFailure {
   return failure;
 }
 
+/** Of a promise that may be rejected because a slot is moving, or has moved, to another server of the cluster: whether it was not. */
+export const isStill = (request: Promise<unknown>): Promise<boolean> =>
+  request.then(
+    () => true,
+    (error: Error) => {
+      if (REDIRECTION.test(error.message)) return false;
+      throw error;
+    },
+  );
+const REDIRECTION = /^(MOVED|ASK|TRYAGAIN)\b/;
+
 /** Whether the user of Redis may not send a command. */
 export const isDenied = ({ message }: Error) => DENIED.test(message);

@@ -15,22 +15,22 @@ export interface Replication {
   confirm(key: string): Promise<boolean>;
 }
 
-/** @param check whether the replicas have all writes from before its call; it receives each key of its callers once */
-export function sharedCheck(check: (keys: readonly string[]) => Promise<boolean>): Replication {
+/** @param check receives each key of its callers once, and returns those near which replicas have all writes from before its call */
+export function sharedCheck(check: (keys: readonly string[]) => Promise<readonly string[]>): Replication {
   let running: Promise<unknown> = Promise.resolve();
-  let next: Promise<boolean> | null = null;
+  let next: Promise<ReadonlySet<string>> | null = null;
   let keys = new Set<string>();
   return {
     confirm(key) {
       keys.add(key);
       next ??= running.then(() => {
         next = null;
-        const checking = check([...keys]);
+        const checking = check([...keys]).then((replicated) => new Set(replicated));
         keys = new Set();
         running = checking.catch(() => {});
         return checking;
       });
-      return next;
+      return next.then((replicated) => replicated.has(key));
     },
   };
 }

@@ -9,6 +9,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Redis } from 'ioredis';
+import { isStill } from '../../locks/adapters/redis-errors.ts';
 import { REPLICATION_MS, type Replication, sharedCheck } from '../../locks/kit/replication.ts';
 
 /** After a failure no attempt waits for that long: attempts must not queue behind a connection that is blocked again and again. */
@@ -19,20 +20,22 @@ export function waitingFor(redis: Redis, replicas: number): Replication {
   let pausedUntilMs = 0;
   let failure: PromiseSettledResult<unknown> | null = null; // of the try before the pause
   return sharedCheck(async (keys) => {
-    if (performance.now() < pausedUntilMs) return failed();
+    if (performance.now() < pausedUntilMs) return none();
     // WAIT covers what other connections wrote before its own connection's last write. The keys are new on
     // purpose: while its slot moves, its server redirects writes of new keys, so the check fails and the order is committed first.
-    const marked = Promise.all(keys.map((key) => redis.set(`${key}:${randomUUID()}`, '1', 'PX', 1)));
+    const mark = (key: string) => isStill(redis.set(`${key}:${randomUUID()}`, '1', 'PX', 1));
+    const marked = Promise.all(keys.map(mark));
     const acknowledged = redis.wait(replicas, REPLICATION_MS);
-    const [marks, count] = await Promise.allSettled([marked, acknowledged]);
-    if (marks.status === 'fulfilled' && count.status === 'fulfilled' && count.value >= replicas) return true;
+    const [areThere, count] = await Promise.allSettled([marked, acknowledged]);
+    if (areThere.status === 'fulfilled' && count.status === 'fulfilled' && count.value >= replicas)
+      return keys.filter((_, i) => areThere.value[i]);
     pausedUntilMs = performance.now() + PAUSE_MS;
-    failure = [marks, count].find(({ status }) => status === 'rejected') ?? null;
-    return failed();
+    failure = [areThere, count].find(({ status }) => status === 'rejected') ?? null;
+    return none();
   });
 
-  function failed(): false {
+  function none(): readonly string[] {
     if (failure !== null) throw (failure as PromiseRejectedResult).reason;
-    return false;
+    return [];
   }
 }
