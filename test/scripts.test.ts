@@ -4,7 +4,7 @@ import { appendFileSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, it, onTestFinished } from 'vitest';
-import { expectNobodyOn } from './local/support.ts';
+import { expectNoProcessOn } from './local/support.ts';
 import { call, createSale, eventually } from './support/client.ts';
 import { opened } from './support/opened.ts';
 import { copySources } from './support/service.ts';
@@ -41,7 +41,7 @@ function startDev() {
   const expectNoListener = async () => {
     const left = () => spawnSync('ps', ['-o', 'args=', '-g', `${npm.pid}`], { encoding: 'utf8' }).stdout;
     await expect.poll(left).toBe('');
-    await expectNobodyOn(copy.folder);
+    await expectNoProcessOn(copy.folder);
   };
   return { npm, listening, expectNoListener };
 }

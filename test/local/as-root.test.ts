@@ -8,7 +8,7 @@ import { sendSignal } from '../../src/local/processes.ts';
 import { findRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { chooseAccount } from '../../src/local/server-account.ts';
 import {
-  expectNobodyOn,
+  expectNoProcessOn,
   FAST,
   idsOf,
   isLinux,
@@ -54,7 +54,7 @@ describe.runIf(isRoot && isLinux)('as root (skipped without root: only root can 
       expect(mode & 0o077).toBe(0);
     }
     service.process.kill('SIGKILL');
-    await expectNobodyOn(folder);
+    await expectNoProcessOn(folder);
   });
 
   test("in another user's project nothing is left to root, also after a SIGKILL of service and guardian", async () => {
@@ -64,7 +64,7 @@ describe.runIf(isRoot && isLinux)('as root (skipped without root: only root can 
     const service = spawnService(folder);
     await untilUp(service);
     for (const pid of [service.pid, ...processesOn(folder)]) sendSignal(pid, 'SIGKILL'); // a backend may end meanwhile
-    await expectNobodyOn(folder);
+    await expectNoProcessOn(folder);
     const files = ['', ...readdirSync(folder, { recursive: true, encoding: 'utf8' })];
     expect(files.filter((file) => statSync(join(folder, file)).uid !== DAEMON)).toEqual([]);
     expect(files.length).toBeGreaterThan(100);

@@ -15,7 +15,7 @@ import { describe, expect, test } from 'vitest';
 import { type LocalStores, startLocalStores } from '../../src/local/stores.ts';
 import { readStoreUrls } from '../../src/local/urls.ts';
 import {
-  expectNobodyOn,
+  expectNoProcessOn,
   processesOn,
   query,
   quiet,
@@ -154,7 +154,7 @@ describe('one service per folder', () => {
     });
     await write(urls, 1);
     service.process.kill('SIGTERM');
-    await expectNobodyOn(folder);
+    await expectNoProcessOn(folder);
     await expectKept(folder, [1]);
   });
 
@@ -190,7 +190,7 @@ describe('crashes', () => {
     await write(urls, 1);
     expect(processesOn(folder).length).toBeGreaterThanOrEqual(4); // service, guardian, Postgres, Redis
     service.process.kill('SIGKILL');
-    await expectNobodyOn(folder);
+    await expectNoProcessOn(folder);
     await expectKept(folder, [1]);
   });
 
@@ -208,7 +208,7 @@ describe('crashes', () => {
       rmSync(join(folder, 'stores.env'));
       mkdirSync(join(folder, 'stores.env'));
       service.process.kill('SIGKILL');
-      await expectNobodyOn(folder);
+      await expectNoProcessOn(folder);
       expect(readdirSync(join(folder, 'lock'))).toEqual([`.${claim}`]); // it came to its own end
       if (how === 'is on a full disk') return;
       for (const path of [`lock/.${claim}`, 'stores.env']) expect(readFileSync(log, 'utf8')).toContain(path);
@@ -236,7 +236,7 @@ describe('crashes', () => {
     expect(others.length).toBeGreaterThanOrEqual(3);
     expect(others.map(group)).not.toContain(service.pid);
     process.kill(-service.pid, 'SIGINT');
-    await expectNobodyOn(folder);
+    await expectNoProcessOn(folder);
   });
 
   test('SIGKILL of the guardian: the next start stops the orphans first', async () => {
@@ -302,7 +302,7 @@ describe('crashes', () => {
       await new Promise((resolve) => setTimeout(resolve, base + Math.random() * 150));
       process.kill(-service.pid, 'SIGINT');
       await service.exited;
-      await expectNobodyOn(folder);
+      await expectNoProcessOn(folder);
       const stores = await start(folder);
       await write(stores, 1);
       expect(await read(stores)).toEqual({ postgres: [1], redis: ['1'] });

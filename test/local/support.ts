@@ -55,7 +55,7 @@ export function processesOn(folder: string): number[] {
     .map(Number);
 }
 
-export const expectNobodyOn = (folder: string) => expect.poll(() => processesOn(folder)).toEqual([]);
+export const expectNoProcessOn = (folder: string) => expect.poll(() => processesOn(folder)).toEqual([]);
 
 /** Moves a folder out of the run's, which the run removes. */
 function keep(folder: string): void {
