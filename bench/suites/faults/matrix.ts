@@ -134,7 +134,7 @@ function textOf(worst: LockTrial, middle: LockTrial, trials: readonly LockTrial[
   });
   const fence = fencedWrites === 0 ? 'the fence refused all' : `${fencedWrites} of them passed a fence`;
   const story = {
-    'one holder': `One holder at a time. Nobody held the lock for up to ${seconds(idleMs)} while others waited.`,
+    'one holder': `One holder at a time. No client held the lock for up to ${seconds(idleMs)} while others waited.`,
     stuck: `A client that waits was not served until the end, ${seconds(idleMs)} later.`,
     fenced: `Two holders for ${seconds(twoHoldersMs)} (median ${seconds(middle.twoHoldersMs)}); ${quantity(lateWrites, 'late write')}, ${fence}.`,
     'two holders': `Two holders for ${seconds(twoHoldersMs)} (median ${seconds(middle.twoHoldersMs)}); ${quantity(lateWrites, 'late write')}, ${fence}.`,
