@@ -239,7 +239,7 @@ describe('the users of Redis', () => {
     const deploying = text('docs/how-to/deploy.md');
     const rulesOf = (line: string) => line.match(/[+-]\S+/g)!;
     const [, listed] = /redis-cli ACL SETUSER stampede((?:.*\\\n)*.*)/.exec(deploying)!;
-    const more = ['+cluster|slots', '+asking'];
+    const more = ['+cluster|slots', '+cluster|info', '+client|setname', '+asking'];
     const [, service] = users.trim().split('\n');
     expect(rulesOf(service!).sort()).toEqual([...rulesOf(listed!), ...more].sort());
     expect(service).toContain(' ~stampede:* &stampede:* -@all ');

@@ -18,7 +18,7 @@ import { openRedlockServers } from '../../src/store/redis/redlock-servers.ts';
 import { call, eventually } from '../support/client.ts';
 import { openIndependent, openReplicated, redisLocks } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
-import { OwnRedis } from '../support/servers.ts';
+import { OwnRedis, openCluster } from '../support/servers.ts';
 import { startService } from '../support/service.ts';
 import { openStoresWithRedis } from '../support/stores.ts';
 import { World } from '../support/world.ts';
@@ -39,14 +39,18 @@ const allowed = rules.filter((rule) => rule.startsWith('+')).map((rule) => rule.
 const core = { core: true, rest: false, timed: false };
 const servers: Redis[] = [];
 
+async function createUser(admin: Redis, ...more: string[]): Promise<void> {
+  const version = Number.parseFloat(/^redis_version:(.*)/m.exec(await admin.info('server'))![1]!);
+  const known = rules.filter((rule) => version >= 7.2 || rule !== '+client|setinfo');
+  await admin.call('ACL', 'SETUSER', user, ...known, ...more);
+}
+
 /** Creates the user. @returns the URL with which it logs in */
 async function loggedIn(url: string): Promise<string> {
   const admin = new Redis(url);
   servers.push(admin);
   admin.on('error', () => {}); // the server ends first
-  const version = Number.parseFloat(/^redis_version:(.*)/m.exec(await admin.info('server'))![1]!);
-  const known = rules.filter((rule) => version >= 7.2 || rule !== '+client|setinfo');
-  await admin.call('ACL', 'SETUSER', user, ...known);
+  await createUser(admin);
   return Object.assign(new URL(url), { username: user, password: 'password' }).href;
 }
 
@@ -101,6 +105,20 @@ it.each([
   await stores.redis.call('ACL', 'SETUSER', user, without);
   const given = { DATABASE_URL: stores.databaseUrl, REDIS_URL: url, ...env };
   await expect(startService(given)).rejects.toThrow(`ACL SETUSER ${user} ${rule}\n`);
+});
+
+it('with the rules that the page adds for a cluster, a service sells on one and is denied nothing', async () => {
+  const [line] = /\*\*Cluster\*\*: add .*/.exec(page)!;
+  const more = line.match(/\+[\w|]+/g)!;
+  await using cluster = await openCluster();
+  for (const { client } of cluster.members) await createUser(client, ...more);
+  const url = cluster.url.replace('//', `//${user}:password@`);
+  await using world = await World.open({ strategy: 'lua', env: { REDIS_URL: url } });
+  for (let n = 0; n < 6; n++) {
+    const sale = await world.openSale(2);
+    expect((await sale.buy('ann')).status).toBe(201);
+  }
+  for (const { client } of cluster.members) expect(await denials(client)).toEqual([]);
 });
 
 it('a lock that may no longer send WAIT says so, and does not blame the replicas', async () => {

@@ -1,32 +1,15 @@
 /** The options of a caller's client change neither the names of the locks' keys nor what the locks read in replies. */
-import { rm } from 'node:fs/promises';
 import { Cluster, type Redis } from 'ioredis';
 import { RESP_TYPES } from 'redis';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
-import { startRedisCluster } from '../../lab/servers/cluster.ts';
 import { NEVER_MS, openSentinels } from '../../lab/servers/sentinels.ts';
 import { type CallersRedis, redisLock, redlock } from '../../src/locks/index.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import { PATIENCE_MS } from '../contract/lock-steps.ts';
 import { ioredis, nodeRedis, reached } from '../support/caller-clients.ts';
 import { opened } from '../support/opened.ts';
-import { OwnRedis } from '../support/servers.ts';
+import { OwnRedis, openCluster } from '../support/servers.ts';
 import { held, renewed, stopTimers } from './lock-checks.ts';
-
-/** Three masters. */
-async function openCluster() {
-  const folder = await temporaryFolder('stampede-test-options-');
-  const { url, members, ...cluster } = await startRedisCluster(folder, 3, 0);
-  return {
-    url,
-    members,
-    async [Symbol.asyncDispose]() {
-      await cluster[Symbol.asyncDispose]();
-      await rm(folder, { recursive: true, force: true });
-    },
-  };
-}
 
 const server = opened(() => OwnRedis.open());
 const sentinels = opened(() => openSentinels({ downAfterMs: NEVER_MS }));

@@ -1,18 +1,17 @@
 /** A Redis Cluster in the middle of a sale: failovers, and a slot that moves to another master. */
-import { rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Cluster, Command } from 'ioredis';
 import { describe, expect, it } from 'vitest';
 import { redisNow } from '../../lab/audit/reader.ts';
 import type { HistoryRecord } from '../../lab/history.ts';
-import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
-import { type ClusterMember, NODE_TIMEOUT_MS, startRedisCluster } from '../../lab/servers/cluster.ts';
+import { type ClusterMember, NODE_TIMEOUT_MS } from '../../lab/servers/cluster.ts';
 import { openLinkedCluster } from '../../lab/servers/linked-cluster.ts';
 import { limits } from '../../src/config/limits.ts';
 import { call, eventually, users } from '../support/client.ts';
 import { openWorlds, SEEDS, sellAfterTheWayBack, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
 import { whileLocked } from '../support/nemesis.ts';
 import { opened } from '../support/opened.ts';
+import { openCluster } from '../support/servers.ts';
 import { assertInvariants, type TestSale, World } from '../support/world.ts';
 
 const cluster = opened(openLinkedCluster);
@@ -146,8 +145,7 @@ it.each(['switch-over', 'cut'] as const)(
 it.each(['lua', 'segmented-lock'])(
   '%s: is degraded while one master is down, sells what the others have, and is unavailable without any',
   async (strategy) => {
-    const folder = await temporaryFolder('stampede-masters-');
-    await using masters = await startRedisCluster(folder, 3, 0);
+    await using masters = await openCluster();
     for (const { client } of masters.members)
       await client.config('SET', 'cluster-require-full-coverage', 'no', 'maxmemory-policy', 'noeviction');
     await using world = await World.open({ strategy, env: { REDIS_URL: masters.url } });
@@ -187,6 +185,5 @@ it.each(['lua', 'segmented-lock'])(
     await Promise.all(masters.members.map((master) => master.restart()));
     await until(200, 'ok');
     for (const sale of sales) expect((await sale.buy('ann')).status).toBeLessThan(300);
-    await rm(folder, { recursive: true, force: true });
   },
 );

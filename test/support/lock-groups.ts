@@ -5,7 +5,6 @@ import { Redis } from 'ioredis';
 import type { ServerUrls } from '../../lab/clients/open-lock.ts';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { type Link, TcpProxy } from '../../lab/proxy.ts';
-import { startRedisCluster } from '../../lab/servers/cluster.ts';
 import { eagerPrimary, plainRedis, untilReplicated } from '../../lab/servers/redis.ts';
 import { NEVER_MS, openSentinels } from '../../lab/servers/sentinels.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
@@ -14,6 +13,7 @@ import type { Lock } from '../../src/locks/lock.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { openRedlockServers } from '../../src/store/redis/redlock-servers.ts';
 import { asTheService, type Ways } from './caller-clients.ts';
+import { openCluster } from './servers.ts';
 import { openStoresWithRedis, openTestStores } from './stores.ts';
 import { startZookeeper } from './zookeeper.ts';
 
@@ -184,7 +184,8 @@ export async function redisLocksBehind(
     openTestStores(),
     kind === 'sentinels' ? openSentinels({ downAfterMs: NEVER_MS }) : openCluster(),
   ]);
-  const { url, ports } = servers;
+  const { url } = servers;
+  const ports = 'members' in servers ? servers.members.map(({ port }) => port) : servers.ports;
   return crashing({
     servers: { redisUrl: url, counterUrl: stores.redisUrl },
     ports,
@@ -194,20 +195,6 @@ export async function redisLocksBehind(
       await stores[Symbol.asyncDispose]();
     },
   });
-}
-
-/** Three masters. Their replicas would only take over. */
-async function openCluster() {
-  const folder = await newFolder();
-  const cluster = await startRedisCluster(folder, 3, 0);
-  return {
-    url: cluster.url,
-    ports: cluster.members.map(({ port }) => port),
-    async [Symbol.asyncDispose]() {
-      await cluster[Symbol.asyncDispose]();
-      await rm(folder, { recursive: true, force: true });
-    },
-  };
 }
 
 /** A dedicated database. */

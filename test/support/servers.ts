@@ -6,11 +6,25 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
+import { type RedisCluster, startRedisCluster } from '../../lab/servers/cluster.ts';
 import { SERVICE_ROLE } from '../../src/local/postgres-roles.ts';
 import { type PostgresServer, startPostgresServer } from '../../src/local/postgres-server.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
 import { childrenOf } from './nemesis.ts';
+
+/** A cluster of three masters. */
+export async function openCluster(): Promise<RedisCluster> {
+  const folder = await temporaryFolder('stampede-test-cluster-');
+  const cluster = await startRedisCluster(folder, 3, 0);
+  return {
+    ...cluster,
+    async [Symbol.asyncDispose]() {
+      await cluster[Symbol.asyncDispose]();
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
 
 /** A redis-server without persistence except snapshots taken by hand. */
 export class OwnRedis implements AsyncDisposable {
