@@ -32,11 +32,24 @@ export function choicesTable(results: Results): Table {
   };
 }
 
-/** What each lane of the committed race sold. */
+/** What the lanes of the committed race sold: first those that oversold. */
 export function raceResult({ lanes, options, commit }: Race): string {
-  const said = lanes.map(({ strategy, verdict: { sold } }) => {
-    const over = sold - options.units;
-    return `\`${strategy}\` sold ${sold}${over > 0 ? `, ${over} too many` : ''}`;
-  });
-  return `Each strategy has ${options.units} units, its own servers and the same ${number(options.customers)} customers; after five seconds, Redis loses its data. ${said.join('; ')} (\`npm run race -- --headless --fault redis-emptied@5\`, commit ${shortCommit(commit)}). \`npm run race\` shows it as a page.`;
+  const { units, customers } = options;
+  const oversold = lanes.flatMap(({ strategy, verdict: { sold } }) =>
+    sold > units ? [`\`${strategy}\` sold ${sold}, ${sold - units} too many`] : [],
+  );
+  const exact = lanes.flatMap(({ strategy, verdict: { sold } }) =>
+    sold === units ? [`\`${strategy}\``] : [],
+  );
+  const fewer = lanes.flatMap(({ strategy, verdict: { sold } }) =>
+    sold < units ? [`\`${strategy}\` sold ${sold}`] : [],
+  );
+  const said = [
+    ...oversold,
+    ...fewer,
+    ...(exact.length === 0 ? [] : [`${list(exact)} sold exactly ${units}`]),
+  ];
+  return `Each strategy sells ${units} units to the same ${number(customers)} customers, on its own servers; after five seconds, Redis loses its data. ${said.join('; ')} (\`npm run race -- --headless --fault redis-emptied@5\`, commit ${shortCommit(commit)}). \`npm run race\` shows it as a page.`;
 }
+
+const list = (names: readonly string[]): string => new Intl.ListFormat('en-GB').format(names);
