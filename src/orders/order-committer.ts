@@ -60,6 +60,10 @@ export interface OrderCommitter {
   commit(reservation: ClaimedReservation, noTimeout?: boolean): Promise<CommitResult>;
   /** Reservations that wait for the next statement. */
   readonly waiting: number;
+  /** Orders answered with 202 that wait here, or that Postgres did not take, which wait in Redis for the reaper. */
+  readonly backlog: number;
+  /** The reaper has settled what waits in Redis, or other processes have claimed it. */
+  caughtUp(): void;
   /** Waits until nothing is queued or in progress. */
   idle(): Promise<void>;
 }
@@ -119,6 +123,7 @@ class BatchRejected extends Error {
 export function createOrderCommitter(context: OrderCommitterContext): OrderCommitter {
   const connect = sharedConnections(context.postgres.pool);
   let inProgress = 0;
+  let leftToReaper = 0;
   const whenIdle: (() => void)[] = [];
 
   const batcher = microBatcher<Commit, CommitResult>({
@@ -169,7 +174,9 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
       const untilMs = Math.min(performance.now() + waitMs, reservation.untilMs - limits.claimLeastMs);
       inProgress++;
       try {
-        return await submit({ reservation, unanswered: null }, untilMs);
+        const result = await submit({ reservation, unanswered: null }, untilMs);
+        if (noTimeout && (result.kind === 'busy' || result.kind === 'unknown')) leftToReaper++;
+        return result;
       } finally {
         inProgress--;
         if (inProgress === 0) for (const wake of whenIdle.splice(0)) wake();
@@ -177,6 +184,12 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
     },
     get waiting() {
       return batcher.waiting;
+    },
+    get backlog() {
+      return batcher.waiting + leftToReaper;
+    },
+    caughtUp() {
+      leftToReaper = 0;
     },
     idle() {
       if (inProgress === 0) return Promise.resolve();

@@ -86,6 +86,7 @@ export async function reapOnce(
     }
   }
   health.retain('sale', (id) => scanned.has(id) || memory?.has(Number(id)) === true);
+  if (unavailable === null && counts.failed + counts.postponed === 0) context.committer.caughtUp();
   if (unavailable === null) health.succeeded(REAP);
   else health.failed(REAP, unavailable);
   return counts;

@@ -38,7 +38,7 @@ export interface SettlementContext {
 export interface Settlement {
   /** The answer to an attempt, from the strategy's decision. @throws (rejects) for a defect only */
   settle(decision: Decision): Settled | Promise<Settled>;
-  /** Whether as many orders wait for their commit as may be accepted ahead of it. */
+  /** Whether as many orders wait for their commit, here or in Redis, as may be accepted ahead of it. */
   readonly isBehind: boolean;
   /** Waits for commits in the background. */
   idle(): Promise<void>;
@@ -73,7 +73,7 @@ class Settling implements Settlement {
     }
   }
   get isBehind(): boolean {
-    return this.#isPromised && this.#context.committer.waiting >= limits.acceptedBacklog;
+    return this.#isPromised && this.#context.committer.backlog >= limits.acceptedBacklog;
   }
   async idle(): Promise<void> {
     await Promise.all(this.#background);

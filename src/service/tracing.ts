@@ -120,6 +120,10 @@ export function startTracing(
       get waiting() {
         return committer.waiting;
       },
+      get backlog() {
+        return committer.backlog;
+      },
+      caughtUp: () => committer.caughtUp(),
       idle: () => committer.idle(),
       async commit(reservation, noTimeout) {
         if (!isTraced()) return committer.commit(reservation, noTimeout);

@@ -2,18 +2,22 @@
 import { randomUUID } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
 import pg from 'pg';
-import { afterEach, expect, it, vi } from 'vitest';
+import { afterEach, expect, it, onTestFinished, vi } from 'vitest';
+import { TcpProxy } from '../../lab/proxy.ts';
 import { limits } from '../../src/config/limits.ts';
 import type { ClaimedReservation, CommitResult } from '../../src/domain/outcome.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { createOrderCommitter, type OrderCommitter } from '../../src/orders/order-committer.ts';
+import { reapOnce } from '../../src/orders/reservation-reaper.ts';
+import { createSettlement } from '../../src/orders/settlement.ts';
 import { insertIf, placeOne } from '../../src/store/postgres/insert-orders.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
-import { openPostgres } from '../../src/store/postgres/pool.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
 import { redisEpochs } from '../../src/store/redis/epochs.ts';
 import { createSaleMirror } from '../../src/store/redis/sale-mirror.ts';
+import { testHealth } from '../support/background.ts';
 import { users } from '../support/client.ts';
 import { judge } from '../support/judge.ts';
 import { opened } from '../support/opened.ts';
@@ -26,13 +30,16 @@ const redis = opened(() => openRedis(stores.redisUrl, () => {}));
 const instruments = createInstruments();
 const sizes = vi.spyOn(instruments.commitBatchSize, 'observe');
 
-function startCommitter(): OrderCommitter {
-  const orders = orderTable(postgres);
+/** @param store perhaps behind a proxy */
+function settling(store: PostgresStore) {
+  const orders = orderTable(store);
+  const mirror = createSaleMirror(redis, redisEpochs(redis, store), orders, 0);
+  return { postgres: store, orders, mirror, instruments };
+}
+
+function startCommitter(store: PostgresStore = postgres): OrderCommitter {
   return createOrderCommitter({
-    postgres,
-    orders,
-    mirror: createSaleMirror(redis, redisEpochs(redis, postgres), orders, 0),
-    instruments,
+    ...settling(store),
     paymentWindowS: 900,
     onError: (doing) => void errors.push(doing),
   });
@@ -187,6 +194,32 @@ it('commits nothing after the end of the claim', async () => {
   expect(await sold(saleId)).toBe(0);
 });
 const LATE = insertIf('late', `before_deadline($6::timestamptz - interval '1 hour') = 1`);
+
+it('bounds the orders answered with 202 that Postgres does not take, until the reaper has caught up', async () => {
+  await using link = await TcpProxy.open({ port: Number(new URL(stores.databaseUrl).port) });
+  const distant = openPostgres(link.through(stores.databaseUrl), () => {});
+  onTestFinished(() => distant.close());
+  const committer = startCommitter(distant);
+  const context = { ...settling(distant), committer, sales: saleTable(distant), log() {}, onError() {} };
+  const settlement = createSettlement({ ...context, confirm: 'accepted' });
+  const saleId = await makeSale(10);
+  const { acceptedBacklog } = limits;
+  onTestFinished(() => void Object.assign(limits, { acceptedBacklog }));
+  Object.assign(limits, { acceptedBacklog: 3 });
+
+  link.set('refuse');
+  for (const user of users(3)) {
+    expect(settlement.isBehind).toBe(false);
+    expect((await committer.commit(reservation(saleId, user), true)).kind).toBe('busy');
+  }
+  expect(settlement.isBehind).toBe(true);
+  const health = testHealth(() => {}).loop('reservation-reaper');
+  await expect(reapOnce({ ...context, health })).rejects.toThrow();
+  expect(settlement.isBehind).toBe(true);
+  link.set('pass');
+  await reapOnce({ ...context, health });
+  expect(settlement.isBehind).toBe(false);
+});
 
 it('is busy when the row of the sale is not free in time, and has placed nothing', async () => {
   const committer = startCommitter();

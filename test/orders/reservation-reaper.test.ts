@@ -39,7 +39,7 @@ beforeEach(async () => {
     sales,
     orders,
     mirror,
-    committer: {} as ReaperContext['committer'],
+    committer: { caughtUp() {} } as ReaperContext['committer'],
     instruments: createInstruments(),
     log: (message, details) => {
       if (message.startsWith('repaired')) repaired.push((details as { saleId: number }).saleId);
@@ -108,7 +108,8 @@ it('commits abandoned reservations of a sale that is selling', async () => {
     committed.push(userId);
     return { kind: 'busy', reason: 'only seen' };
   };
-  context = { ...context, committer: { commit } as unknown as ReaperContext['committer'] };
+  const committer = { commit, caughtUp() {} } as unknown as ReaperContext['committer'];
+  context = { ...context, committer };
   await take(1);
   await pass(new Map());
   expect(committed).toEqual(['ann']);
@@ -136,7 +137,7 @@ it('commits the other reservations when one fails, and retries that one', async 
   context = {
     ...context,
     health: background.loop('reservation-reaper'),
-    committer: { commit } as unknown as ReaperContext['committer'],
+    committer: { commit, caughtUp() {} } as unknown as ReaperContext['committer'],
   };
   for (let passes = 0; passes < 3; passes++) await reapOnce(context);
   expect(committed.slice(0, 2)).toEqual(['bob', 'eve']);
