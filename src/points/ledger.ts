@@ -105,26 +105,35 @@ export function ledger(postgres: PostgresStore, guard: AwardLock | null): Ledger
     return (await find(award, db))!; // entries are never deleted
   }
 
-  async function add(award: Award, db: Db): Promise<AwardResult> {
-    if (guard === null) return insert(award, db);
-    const { lock, lockTtlMs: ttlMs, lockWaitMs: waitMs } = guard;
-    const result = await using(
-      lock,
-      resourceOf(award),
-      { ttlMs, waitMs },
-      async () => (await find(award, db)) ?? insert(award, db),
-    );
+  /** One request with a key is one transaction. */
+  async function add(
+    key: IdempotencyKey | null,
+    write: (db: Db) => Promise<AwardResult>,
+  ): Promise<AwardResult> {
+    if (key === null) return write(pool);
+    return once(postgres, key, async (client) => {
+      const value = await write(client);
+      return { commit: value.kind === 'added' || value.kind === 'repeated', value };
+    });
+  }
+
+  /** The lock is held until the transaction has ended. It may need a connection of the pool, so it is acquired before one is taken. */
+  async function underLock(
+    { lock, lockTtlMs: ttlMs, lockWaitMs: waitMs }: AwardLock,
+    award: Award,
+    work: () => Promise<AwardResult>,
+  ): Promise<AwardResult> {
+    const result = await using(lock, resourceOf(award), { ttlMs, waitMs }, work);
     if (result.kind === 'done') return result.value;
     return { kind: 'busy', reason: 'reason' in result ? result.reason : 'lock-contended' };
   }
 
   return {
     async award(award, key = null) {
-      if (key === null) return add(award, pool);
-      return once(postgres, key, async (client) => {
-        const value = await add(award, client);
-        return { commit: value.kind === 'added' || value.kind === 'repeated', value };
-      });
+      if (guard === null) return add(key, (db) => insert(award, db));
+      return underLock(guard, award, () =>
+        add(key, async (db) => (await find(award, db)) ?? insert(award, db)),
+      );
     },
     async account(userId, max) {
       const { rows } = await pool.query<EntryRow & { balance: string }>(

@@ -1,6 +1,6 @@
 /** POINTS_GUARD=lock: the lock alone prevents duplicates only while it has one holder; the unique key always does. */
 import { describe, expect, it } from 'vitest';
-import { type Answer, post } from '../support/client.ts';
+import { type Answer, call, post } from '../support/client.ts';
 import { openScene } from '../support/scene.ts';
 
 const scene = openScene();
@@ -42,6 +42,16 @@ describe('POINTS_GUARD=lock', () => {
       problem: 'idempotency-conflict',
     });
     expect(await entriesOf('ann')).toBe(1);
+  });
+
+  it('needs no second connection for a lock in Postgres while it has one for the key of a request', async () => {
+    const { url } = await scene.start({ POINTS_GUARD, LOCK: 'postgres-row', LOCK_WAIT_MS: '30000' });
+    const keyed = (n: number) => {
+      const headers = { 'content-type': 'application/json', 'idempotency-key': `award-${n}` };
+      return call(`${url}/users/user-${n}/points`, { method: 'POST', headers, body: JSON.stringify(award) });
+    };
+    const answers = await Promise.all(Array.from({ length: 40 }, (_, n) => keyed(n)));
+    expect(answers.map(({ status }) => status)).toEqual(Array(40).fill(201));
   });
 
   it('answers busy while the lock is held, and changes nothing', async () => {
