@@ -95,6 +95,7 @@ it.each([
   ['+wait', '-wait', { LOCK: 'redis-wait' }],
   ['+wait', '-wait', { CONFIRM: 'accepted', REDIS_WAIT: '1' }],
   ['+subscribe', '-subscribe', { LOCK: 'redis' }],
+  ['+setnx', '-setnx', { STRATEGY: 'global-lock', LOCK: 'redis-setnx' }],
   ['+zadd', '-zadd', {}],
   ['+evalsha', '-evalsha', {}],
   ["'~stampede:*'", 'resetkeys', {}],
@@ -105,6 +106,14 @@ it.each([
   await stores.redis.call('ACL', 'SETUSER', user, without);
   const given = { DATABASE_URL: stores.databaseUrl, REDIS_URL: url, ...env };
   await expect(startService(given)).rejects.toThrow(`ACL SETUSER ${user} ${rule}\n`);
+});
+
+it('a service with redis-cas does not start without its commands, of which a server has one or none', async () => {
+  await using stores = await openStoresWithRedis();
+  const REDIS_URL = await loggedIn(stores.redisUrl);
+  const given = { DATABASE_URL: stores.databaseUrl, REDIS_URL, STRATEGY: 'global-lock', LOCK: 'redis-cas' };
+  const rules = new RegExp(`ACL SETUSER ${user} (\\+(delifeq|delex) )?\\+command\\|info\\n`);
+  await expect(startService(given)).rejects.toThrow(rules);
 });
 
 it('with the rules that the page adds for a cluster, a service sells on one and is denied nothing', async () => {

@@ -21,6 +21,8 @@ const TRIES: Readonly<Record<string, (key: string) => readonly (string | number)
   ...withKey(['zcount', 0, 1], ['zmscore', 'a'], ['zrange', 0, 1], ['zrangebyscore', 0, 1], ['zrank', 'a']),
   ...withKey(['zrem', 'a'], ['zremrangebyscore', 0, 1], ['zrevrange', 0, 1], ['zscore', 'a']),
   rename: (key) => [key, key],
+  ...withKey(['setnx', '0'], ['delifeq', '0'], ['delex', 'IFEQ', '0']), // a server that lacks a command denies nothing
+  'command|info': () => ['get'],
   del: (key) => [key], // last
 };
 
@@ -51,6 +53,8 @@ export function commandsFor({
     wait: lock === 'redis-wait' || (confirm === 'accepted' && redisWait > 0),
     incrby: auth !== null, // limits of a customer
     subscribe: lock === 'redis',
+    setnx: lock === 'redis-setnx' || lock === 'redis-setnx-expire',
+    ...Object.fromEntries(['command|info', 'delifeq', 'delex'].map((name) => [name, lock === 'redis-cas'])),
   };
   return [...Object.keys(TRIES), 'subscribe'].filter((name) => ofModes[name] ?? true);
 }
@@ -69,7 +73,7 @@ export async function missingRules(
     commands.map(async (command) => {
       try {
         if (command === 'subscribe') await subscribe(redis);
-        else await redis.call(command, ...TRIES[command]!(key));
+        else await send(redis, command, TRIES[command]!(key));
       } catch (error) {
         if (isDenied(error as Error)) rules.add(missingRule(command, error as Error));
       }
@@ -77,6 +81,12 @@ export async function missingRules(
   );
   await Promise.all(tries);
   return [...rules];
+}
+
+/** @param command perhaps with its subcommand, as in a rule */
+async function send(redis: StoreServer['redis'], command: string, args: readonly (string | number)[]) {
+  const [name, ...subcommand] = command.split('|');
+  await redis.call(name!, ...subcommand, ...args);
 }
 
 /** On a separate connection, which can send nothing else afterwards. */
