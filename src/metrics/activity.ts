@@ -25,7 +25,7 @@ export interface Activity {
   readonly perSecond: {
     readonly accepted: number;
     readonly replayed: number;
-    /** Sold out, not open, or unknown sale. */
+    /** Sold out, too few units, over the limit of a customer, not open, or unknown sale. */
     readonly refused: number;
     readonly busy: number;
     readonly unknown: number;
@@ -50,6 +50,8 @@ export interface Activity {
   readonly memoryBytes: number;
 }
 
+const REFUSALS = ['sold-out', 'not-enough-units', 'over-limit', 'not-open', 'unknown-sale'] as const;
+
 /** @param seconds between the two readings */
 export function activityBetween(before: Reading, after: Reading, seconds: number): Activity {
   const gained = (name: string, label?: string) =>
@@ -64,7 +66,7 @@ export function activityBetween(before: Reading, after: Reading, seconds: number
     perSecond: {
       accepted: rate('accepted'),
       replayed: rate('replayed'),
-      refused: rate('sold-out') + rate('not-open') + rate('unknown-sale'),
+      refused: REFUSALS.reduce((sum, outcome) => sum + rate(outcome), 0),
       busy: rate('busy'),
       unknown: rate('unknown'),
     },

@@ -178,6 +178,8 @@ describe('the activity between two readings', () => {
 stampede_attempts_total{strategy="lua",outcome="accepted"} ${n}
 stampede_attempts_total{strategy="lua",outcome="sold-out"} ${2 * n}
 stampede_attempts_total{strategy="lua",outcome="not-open"} 5
+stampede_attempts_total{strategy="lua",outcome="not-enough-units"} ${n}
+stampede_attempts_total{strategy="lua",outcome="over-limit"} ${n}
 stampede_attempt_duration_seconds_bucket{strategy="lua",outcome="accepted",le="0.001"} ${n - slow}
 stampede_attempt_duration_seconds_bucket{strategy="lua",outcome="accepted",le="0.002"} ${n}
 stampede_attempt_duration_seconds_bucket{strategy="lua",outcome="accepted",le="+Inf"} ${n}
@@ -188,7 +190,7 @@ stampede_tasks{state="waiting"} 3
 
   it('has rates, quantiles and means of what happened in between', () => {
     const activity = activityBetween(readMetrics(text(100, 0)), readMetrics(text(300, 4)), 2);
-    expect(activity.perSecond).toEqual({ accepted: 100, replayed: 0, refused: 200, busy: 0, unknown: 0 });
+    expect(activity.perSecond).toEqual({ accepted: 100, replayed: 0, refused: 400, busy: 0, unknown: 0 });
     expect(activity.p50Ms).toBeCloseTo(0.51, 2);
     expect(activity.p99Ms).toBeCloseTo(1.5, 2);
     expect(activity).toMatchObject({ attemptBatch: 4, commitBatch: null, tasks: { waiting: 3 } });

@@ -29,7 +29,7 @@ export function Troubles({ event }: { event: ConsoleEvent | null }) {
         .filter(([, state]) => state !== 'ok')
         .map(([name, state]) => (
           <Notice key={name} tone="bad" title={`${nameOf(name)} does not answer`}>
-            {state}. Purchases get 503; no order is lost. See docs/how-to/recover.md.
+            {state}. Purchases that need it get 503; no order is lost. See docs/how-to/recover.md.
           </Notice>
         ))}
       {event?.degraded.map(({ what, detail }) => (

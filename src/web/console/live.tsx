@@ -50,6 +50,7 @@ const PANELS: readonly PanelProps[] = [
     lines: [
       ['accepted', '--good', (e) => e.perSecond.accepted],
       ['refused', '--soft', (e) => e.perSecond.refused],
+      ['repeated', '--accent', (e) => e.perSecond.replayed],
       ['busy', '--blue', (e) => e.perSecond.busy],
       ['unknown', '--bad', (e) => e.perSecond.unknown],
     ],
