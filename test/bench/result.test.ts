@@ -71,13 +71,14 @@ describe('the numbers of a trial', () => {
       attempt(6, 'unknown', 160_000, 166_000),
       attempt(7, 'unknown', 170_000, null),
       attempt(8, 'unexpected', 180_000, 201_000),
+      attempt(9, 'not-enough-units', 190_000, null),
     ];
     expect(loadNumbers(history, facts)).toMatchObject({
       ...{
-        attempts: 9,
+        attempts: 10,
         accepted: 2,
         replayed: 1,
-        soldOut: 1,
+        soldOut: 2,
         notOpen: 1,
         busy: 1,
         unknown: 2,

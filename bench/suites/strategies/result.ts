@@ -109,7 +109,8 @@ export function loadNumbers(history: readonly HistoryRecord[], facts: LoadFacts)
     attempts: history.length,
     accepted: count('accepted'),
     replayed: count('replayed'),
-    soldOut: count('sold-out'),
+    /** Or fewer units were left than asked for. */
+    soldOut: count('sold-out') + count('not-enough-units'),
     notOpen: count('not-open'),
     busy: count('busy') + refused,
     /** No answer was seen, or the service answered that the outcome is unknown. */
