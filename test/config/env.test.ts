@@ -277,7 +277,9 @@ describe('the configuration', () => {
     const text = (file: string) => readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
     const names = [...text('docker-compose.yml').matchAll(/\$\{([A-Z_]+)/g)].map((match) => match[1]!);
     names.push(...[...text('scripts/secrets.sh').matchAll(/\b[A-Z]+_[A-Z_]+\b/g)].map((match) => match[0]));
-    expect(unreadNames([...names, 'COMPOSE_FILE', 'SHOP_NAME'])).toEqual(['SHOP_NAME']);
+    expect(unreadNames([...names, 'COMPOSE_FILE', 'OTEL_EXPORTER_OTLP_HEADERS', 'SHOP_NAME'])).toEqual([
+      'SHOP_NAME',
+    ]);
     for (const name of COMPOSE_VARIABLES) expect(names).toContain(name);
   });
 
