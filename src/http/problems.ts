@@ -89,7 +89,7 @@ export const problems = {
   },
   'not-found': {
     meaning:
-      'no such route, or not on this port; what it belongs to is not enabled (`AUTH=jwt`, `EVENTS`); the points of another customer',
+      'no such route, or not on this port; what it belongs to is not enabled (`AUTH=jwt`, `EVENTS`); no refund of the sale; the points of another customer',
     status: 404,
     title: 'Not found',
   },
