@@ -89,7 +89,6 @@ export function ledger(postgres: PostgresStore, guard: AwardLock | null): Ledger
     });
     if (rows[0] === undefined) return null;
     const entry = toEntry(rows[0]);
-    await postgres.replicated();
     return { kind: entry.points === points ? 'repeated' : 'conflict', entry };
   }
 
@@ -130,10 +129,12 @@ export function ledger(postgres: PostgresStore, guard: AwardLock | null): Ledger
 
   return {
     async award(award, key = null) {
-      if (guard === null) return add(key, (db) => insert(award, db));
-      return underLock(guard, award, () =>
-        add(key, async (db) => (await find(award, db)) ?? insert(award, db)),
-      );
+      const write =
+        guard === null ? insert : async (_: Award, db: Db) => (await find(award, db)) ?? insert(award, db);
+      const put = () => add(key, (db) => write(award, db));
+      const result = await (guard === null ? put() : underLock(guard, award, put));
+      if (result.kind === 'repeated' || result.kind === 'conflict') await postgres.replicated();
+      return result;
     },
     async account(userId, max) {
       const { rows } = await pool.query<EntryRow & { balance: string }>(

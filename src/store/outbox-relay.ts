@@ -106,7 +106,7 @@ export async function relayOutbox(
     };
     const bounds = [limits.outboxBatch, limits.outboxKeepMs];
     const { rows } = await client.query<Row>(query());
-    if (rows.length > 0) await postgres.replicated();
+    if (rows.length > 0 && orderIds === undefined) await postgres.replicated();
     const results = await Promise.all(rows.map(apply));
     const ids = rows.flatMap(({ id }, i) => (results[i] === true ? [id] : []));
     if (ids.length > 0) await client.query('DELETE FROM mirror_outbox WHERE id = ANY($1)', [ids]);
@@ -117,6 +117,8 @@ export async function relayOutbox(
   }
 
   try {
+    // Before a connection is taken: as many requests as the pool has connections would each wait for another one.
+    if (orderIds !== undefined) await postgres.replicated();
     return await inTransaction(postgres.pool, async (client) => ({
       commit: true,
       value: await relay(client),

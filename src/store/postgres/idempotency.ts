@@ -49,18 +49,18 @@ export interface Effect<T> {
  * @returns what it returned, or what it returned for an earlier request with the key
  * @throws KeyReusedError; what the effect throws, and what Postgres throws
  */
-export function once<T>(
+export async function once<T>(
   postgres: PostgresStore,
   key: IdempotencyKey | null,
   effect: (client: pg.PoolClient) => Promise<Effect<T>>,
 ): Promise<T> {
   if (key === null) return inTransaction(postgres.pool, effect);
-  return inTransaction(postgres.pool, async (client) => {
+  let isRepeat = false;
+  const value = await inTransaction(postgres.pool, async (client) => {
     const claimed = await client.query(CLAIM, [key.id, key.request]);
     if (claimed.rowCount === 0) {
-      const value = await find<T>(client, key);
-      await postgres.replicated();
-      return { commit: false, value };
+      isRepeat = true;
+      return { commit: false, value: await find<T>(client, key) };
     }
     const done = await effect(client);
     if (done.commit) {
@@ -72,6 +72,8 @@ export function once<T>(
     }
     return done;
   });
+  if (isRepeat) await postgres.replicated(); // without holding a connection
+  return value;
 }
 
 async function find<T>(client: pg.PoolClient, key: IdempotencyKey): Promise<T> {
