@@ -337,7 +337,7 @@ const REVIVE: Readonly<Record<LocksFirst, string>> = {
 
 /**
  * Gives its units to an expired order.
- * @returns false when too few are free, or the customer has another order: nothing was changed
+ * @returns false when too few are free, the customer has another order, or all orders of the sale were refunded since: nothing was changed
  */
 async function revive(
   client: pg.PoolClient,
@@ -345,10 +345,11 @@ async function revive(
   { saleId, userId, quantity }: Row,
   first: LocksFirst,
 ): Promise<boolean> {
-  const other = await client.query(`SELECT FROM orders WHERE sale_id = $1 AND user_id = $2 AND ${ACTIVE}`, [
-    saleId,
-    userId,
-  ]);
+  const other = await client.query(
+    `SELECT FROM orders WHERE sale_id = $1 AND user_id = $2 AND ${ACTIVE}
+     UNION ALL SELECT FROM orders AS o JOIN sale_refunds AS r USING (sale_id) WHERE o.id = $3 AND o.created_at <= r.requested_at`,
+    [saleId, userId, orderId],
+  );
   if (other.rowCount !== 0) return false;
   await client.query('SAVEPOINT revival');
   const revived = await client.query(REVIVE[first], [orderId, saleId, quantity]);

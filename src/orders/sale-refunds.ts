@@ -11,6 +11,7 @@ import type pg from 'pg';
 import { limits } from '../config/limits.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { LoopHealth } from '../metrics/loop-health.ts';
+import { isAnswer, isHeldUp } from '../store/failures/postgres.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
 import { closeOrders } from '../store/postgres/close-orders.ts';
 import { type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
@@ -146,10 +147,15 @@ export function createSaleRefunds(context: SaleRefundsContext): SaleRefunds {
           `SELECT id ${LEFT('$1', '$2')} AND id <> ALL($3::uuid[]) LIMIT $4`,
           [saleId, requestedAt, health.backingOff('order'), limits.expiryBatch],
         );
-        const closed = await close(
-          running,
-          found.rows.map(({ id }) => id),
-        );
+        const ids = found.rows.map(({ id }) => id);
+        const closed = await close(running, ids).catch((error) => {
+          if (!isHeldUp(error) && !isAnswer(error)) throw error;
+          return { error }; // a lock holds up this sale: others go first
+        });
+        if ('error' in closed) {
+          health.failed(`sale ${saleId}`, closed.error);
+          return { commit: false, value: 1 };
+        }
         if (closed.length > 0) return { commit: false, value: closed.length };
         // A sale of which only failing orders are left waits, and others go first.
         if ((await readSaleRefund(saleId, pool))!.remaining > 0) {

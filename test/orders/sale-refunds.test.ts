@@ -1,6 +1,6 @@
 /** A refund of ten thousand orders: it survives crashes, and an order that Postgres rejects. Both stores are real. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { buy, call, createSale, eventually, pay, post } from '../support/client.ts';
+import { buy, call, cancel, createSale, eventually, pay, post } from '../support/client.ts';
 import { judge } from '../support/judge.ts';
 import { opened } from '../support/opened.ts';
 import { startService, type TestService } from '../support/service.ts';
@@ -94,4 +94,60 @@ it('goes on past an order that Postgres rejects, and refunds it when it can', as
   await eventually(progress, ({ body }) => Boolean(body.finishedAt));
   expect(await call(`${service.url}/sales/${id}`)).toMatchObject({ body: { stock: 10, sold: 0 } });
   await expect.poll(() => judge(stores.sql, stores.redis, id)).toMatchObject({ findings: [] });
+});
+
+it('refunds the other sales while a lock holds one up', async () => {
+  const [held, other] = await Promise.all([createSale(service.url, 5), createSale(service.url, 5)]);
+  for (const { id } of [held, other]) await buy(service.url, id, 'ann');
+  const holder = await stores.sql.connect();
+  await holder.query('BEGIN');
+  await holder.query('SELECT FROM sales WHERE id = $1 FOR NO KEY UPDATE', [held.id]);
+  const progress = (id: number) => () => call(`${service.url}/sales/${id}/refund`);
+  for (const { id } of [held, other])
+    expect((await post(`${service.url}/sales/${id}/refund`, {})).status).toBe(202);
+  await eventually(progress(other.id), ({ body }) => Boolean(body.finishedAt));
+  expect((await progress(held.id)()).body).toMatchObject({ remaining: 1, finishedAt: null });
+  await holder.query('ROLLBACK');
+  holder.release();
+  await eventually(progress(held.id), ({ body }) => Boolean(body.finishedAt));
+});
+
+it('ends the tasks of a refunded order that were not delivered, and refunds a payment that comes later', async () => {
+  const { id } = await createSale(service.url, 5);
+  const [paid, late] = await Promise.all(['ann', 'bob'].map((user) => buy(service.url, id, user)));
+  const [paidId, lateId] = [paid!.body.orderId, late!.body.orderId];
+  await pay(service.url, paidId);
+  const undelivered = ['ship', 'award'].map((kind) => `${kind}:${paidId}`);
+  const tasks = async () =>
+    (
+      await stores.sql.query('SELECT state, last_error AS error FROM tasks WHERE key = ANY($1)', [
+        undelivered,
+      ])
+    ).rows;
+  await expect.poll(tasks).toMatchObject([{ state: 'done' }, { state: 'done' }]);
+  await stores.sql.query(
+    `UPDATE tasks SET state = 'retry', run_at = now() + interval '1 hour' WHERE key = ANY($1)`,
+    [undelivered],
+  );
+  await stores.sql.query('UPDATE orders SET expires_at = clock_timestamp() WHERE id = $1', [lateId]);
+  const statusOf = async (orderId: unknown) => (await call(`${service.url}/orders/${orderId}`)).body.status;
+  await expect.poll(() => statusOf(lateId)).toBe('expired');
+
+  expect((await post(`${service.url}/sales/${id}/refund`, {})).status).toBe(202);
+  await eventually(
+    () => call(`${service.url}/sales/${id}/refund`),
+    ({ body }) => Boolean(body.finishedAt),
+  );
+  const ended = { state: 'done', error: 'the order was refunded' };
+  expect(await tasks()).toEqual([ended, ended]);
+  await pay(service.url, lateId);
+  expect([await statusOf(paidId), await statusOf(lateId)]).toEqual(['refund-due', 'refund-due']);
+  await expect.poll(() => judge(stores.sql, stores.redis, id)).toMatchObject({ findings: [] });
+});
+
+it('answers many cancellations at once', async () => {
+  const { id } = await createSale(service.url, 60);
+  const orders = await Promise.all(Array.from({ length: 60 }, (_, n) => buy(service.url, id, `many-${n}`)));
+  const answers = await Promise.all(orders.map(({ body }) => cancel(service.url, body.orderId)));
+  expect(answers.map(({ status }) => status)).toEqual(Array(60).fill(200));
 });

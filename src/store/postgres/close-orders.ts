@@ -1,6 +1,6 @@
 /**
  * The one statement that closes orders: cancelled, expired, or paid and to be refunded. Status, units, customer, points, the changes
- * for Redis, the refund of what was paid and the audit event are one statement.
+ * for Redis, the refund of what was paid, the end of tasks that were not delivered, and the audit event are one statement.
  */
 import type pg from 'pg';
 import type { OrderStatus } from '../../domain/order.ts';
@@ -56,6 +56,10 @@ const CLOSE = `
     SELECT 'refund', 'refund:' || id, json_build_object('orderId', id, 'userId', user_id, 'amountCents', amount_cents,
       'paymentNotificationId', (SELECT n.id FROM payment_notifications AS n WHERE n.order_id = closed.id AND n.result IN ('paid', 'revived') LIMIT 1))
     FROM closed WHERE status = 'refund-due' ON CONFLICT (key) DO NOTHING
+  ), undelivered AS (
+    UPDATE tasks SET state = 'done', last_error = 'the order was refunded', updated_at = now() FROM closed
+    WHERE closed.status = 'refund-due' AND tasks.key IN ('ship:' || closed.id, 'award:' || closed.id)
+      AND tasks.state IN ('waiting', 'retry', 'dead')
   ), outbox AS (
     INSERT INTO mirror_outbox (sale_id, change, order_id, user_id, units)
     SELECT sale_id, 'release', id, user_id, CASE WHEN $4 THEN quantity ELSE 0 END FROM closed WHERE $5

@@ -341,7 +341,7 @@ export async function retried<T>(transaction: () => Promise<T>): Promise<T> {
 
 /**
  * Works on many rows at once. When Postgres rejects the work because of a row (see `isRowError`), it splits the rows in halves,
- * down to the rejected ones.
+ * down to the rejected ones, in random order: rows before it that fail again and again do not keep the others from their turn.
  * @param rejected called for each rejected row
  * @param atMost stops after this many rejections
  * @returns the results of the others, and whether all rows were tried
@@ -366,8 +366,16 @@ export async function isolating<T, R>(
       rejections++;
       const middle = some.length >> 1;
       if (some.length === 1) rejected(some[0]!, error);
-      else waiting.push(some.slice(middle), some.slice(0, middle));
+      else {
+        const mixed = some === rows ? shuffled(rows) : some;
+        waiting.push(mixed.slice(middle), mixed.slice(0, middle));
+      }
     }
   }
   return { results, complete: true };
+}
+
+function shuffled<T>(rows: readonly T[]): readonly T[] {
+  const keyed = rows.map((row) => [Math.random(), row] as const);
+  return keyed.sort(([a], [b]) => a - b).map(([, row]) => row);
 }
