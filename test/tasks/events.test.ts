@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { Webhook } from 'standardwebhooks';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { eventTypes } from '../../src/domain/task.ts';
-import { buy, cancel, createSale, pay, post, users } from '../support/client.ts';
+import { buy, cancel, createSale, patch, pay, post, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
@@ -164,6 +164,8 @@ describe.each(['lua', 'group-commit', 'for-update-prisma', 'skip-locked'])('%s',
 
 describe('the waitlist', () => {
   const join = (saleId: number, userId: string) => post(`${url}/sales/${saleId}/waitlist`, { userId });
+  const namedOf = (saleId: number) =>
+    ofSale(saleId).flatMap(({ type, data }) => (type === 'sale.units-returned' ? [data.waitlist] : []));
 
   it('names as many customers as units become free, the first ones first, each once', async () => {
     const { id } = await createSale(url, 3);
@@ -173,16 +175,14 @@ describe('the waitlist', () => {
     await cancel(url, orders[0]!.body.orderId);
     await post(`${url}/sales/${id}/restock`, { units: 2 });
     await allSent();
-    const named = () =>
-      ofSale(id).flatMap(({ type, data }) => (type === 'sale.units-returned' ? [data.waitlist] : []));
-    expect(named()).toEqual([['w1'], ['w2', 'w3']]);
+    expect(namedOf(id)).toEqual([['w1'], ['w2', 'w3']]);
     // They may buy, as may anyone else; who was named and was too late may join again, at the end.
     await Promise.all(users(3, 'fast').map((user) => buy(url, id, user)));
     expect((await join(id, 'w1')).status).toBe(201);
     await cancel(url, orders[1]!.body.orderId);
     await cancel(url, orders[2]!.body.orderId);
     await allSent();
-    expect(named()).toEqual([['w1'], ['w2', 'w3'], ['w4'], ['w1']]);
+    expect(namedOf(id)).toEqual([['w1'], ['w2', 'w3'], ['w4'], ['w1']]);
   });
 
   it.each([
@@ -192,6 +192,29 @@ describe('the waitlist', () => {
     const id = stock === null ? 424242 : (await createSale(url, stock)).id;
     expect(await join(id, 'ann')).toMatchObject({ problem });
     expect(await join(2_147_483_648, 'ann')).toMatchObject({ problem: 'unknown-sale' });
+  });
+
+  it('names no customer while the sale is paused, and the first when it goes on', async () => {
+    const { id } = await createSale(url, 1);
+    const { orderId } = (await buy(url, id, 'ann')).body;
+    for (const user of ['bob', 'cat']) expect((await join(id, user)).status).toBe(201);
+    expect((await patch(`${url}/sales/${id}`, { paused: true })).status).toBe(200);
+    await cancel(url, orderId);
+    expect((await patch(`${url}/sales/${id}`, { paused: false })).status).toBe(200);
+    await allSent();
+    expect(namedOf(id)).toEqual([[], ['bob']]);
+  });
+
+  it('names no customer who has an order meanwhile', async () => {
+    const { id } = await createSale(url, 1);
+    const { orderId } = (await buy(url, id, 'ann')).body;
+    for (const user of ['bob', 'cat']) expect((await join(id, user)).status).toBe(201);
+    await cancel(url, orderId);
+    expect((await buy(url, id, 'cat')).status).toBe(201); // before bob, who was named
+    expect((await join(id, 'bob')).status).toBe(201);
+    await post(`${url}/sales/${id}/restock`, { units: 1 });
+    await allSent();
+    expect(namedOf(id)).toEqual([['bob'], ['bob']]);
   });
 
   it('names no customer of a sale that has ended', async () => {

@@ -26,7 +26,10 @@ export function waitlistRoutes({ callers, waitlist }: WaitlistContext): Router {
     const result = saleId > limits.maxSaleId ? null : await waitlist.join(saleId, userId);
     if (result === null) throw unknownSale(saleId);
     if (result === 'units-left')
-      throw new ProblemError('not-sold-out', `Sale ${saleId} has units left: buy them.`);
+      throw new ProblemError(
+        'not-sold-out',
+        `Sale ${saleId} has units left, or orders that are being committed: buy, or join again.`,
+      );
     res.status(result.kind === 'joined' ? 201 : 200).json(result.entry);
   });
 

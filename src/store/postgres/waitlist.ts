@@ -39,8 +39,8 @@ const JOIN = `
 export function createWaitlist({ pool }: Pick<PostgresStore, 'pool'>): Waitlist {
   return {
     async join(saleId, userId) {
-      const { rows } = await pool.query<Row>(JOIN, [saleId, userId]);
-      const [row] = rows;
+      const join = async () => (await pool.query<Row>(JOIN, [saleId, userId])).rows[0];
+      const row = (await join()) ?? (await join()); // the first may have waited for a request of the same customer, and not seen its row
       if (row !== undefined) {
         const entry = { saleId, userId, joinedAt: row.joinedAt.toISOString() };
         return { kind: row.isNew ? 'joined' : 'waits', entry };
