@@ -48,9 +48,14 @@ export interface TurnRequest {
  * @param perSecond turns a second that the service can serve, at least 1
  * @param validMs how long a ticket is valid from its turn on; the customer keeps the turn for that time
  */
-export function createWaitingRoom(turns: TurnStore, perSecond: () => number, validMs: number): WaitingRoom {
+export function createWaitingRoom(
+  turns: TurnStore,
+  perSecond: () => number,
+  validMs: (sale: Sale) => number,
+): WaitingRoom {
   return {
-    turn({ id, startsAt, spreadS = 0 }, seed, customer, nowMs) {
+    turn(sale, seed, customer, nowMs) {
+      const { id, startsAt, spreadS = 0 } = sale;
       const startMs = startsAt === null ? nowMs : Date.parse(startsAt);
       const spreadMs = spreadS * 1_000;
       const [fromMs, endMs] = [Math.max(startMs, nowMs), startMs + spreadMs];
@@ -63,7 +68,7 @@ export function createWaitingRoom(turns: TurnStore, perSecond: () => number, val
         startMs,
         spreadMs,
         perSecond: Math.max(1, perSecond()),
-        validMs,
+        validMs: validMs(sale),
         keepMs: limits.tickets.keepMs,
       });
     },

@@ -2,6 +2,7 @@
  * The composition of what stands between customers on the internet and the service: who they are, their tickets, and how much each
  * of them may ask. `service.ts` uses it. With AUTH=none callers are trusted, and there are no tickets.
  */
+
 import { randomBytes } from 'node:crypto';
 import { acceptEverybody, type BotCheck, proofOfWork } from '../access/bot-check.ts';
 import { type Capacity, localCapacity, shareCapacity } from '../access/capacity.ts';
@@ -16,6 +17,7 @@ import type { LoadShedder } from '../concurrency/load-shedding.ts';
 import { repeatedly, untilNone } from '../concurrency/periodic.ts';
 import type { Config } from '../config/env.ts';
 import { limits } from '../config/limits.ts';
+import type { Sale } from '../domain/sale.ts';
 import type { AdminTokens } from '../http/admin.ts';
 import type { HttpContext } from '../http/app.ts';
 import { type Callers, createCallers } from '../http/callers.ts';
@@ -71,7 +73,9 @@ export async function openCustomers(context: CustomersContext): Promise<Customer
   const keys = serviceKeys(secrets, config.auth!.audience);
   const tickets = createTickets(keys);
   const { validMs: longestMs, minValidMs } = limits.tickets;
-  const validMs = Math.min(longestMs, Math.max(minValidMs, config.paymentWindowS * 1_000));
+  // At most as long as a reservation: after one that expired, a customer needs a new ticket.
+  const validMs = ({ paymentWindowS }: Sale): number =>
+    Math.min(longestMs, Math.max(minValidMs, (paymentWindowS ?? config.paymentWindowS) * 1_000));
   const attempts = tokenBuckets(config.customerRate);
   const { turns, capacity, stop } = openTurns(context);
   const routes = {

@@ -294,6 +294,9 @@ describe('the proof of work', () => {
     const { text } = (await call(`${guarded.url}/metrics`)).body;
     for (const [result, times] of Object.entries({ challenged: 1, failed: 2, passed: 1 }))
       expect(text).toMatch(new RegExp(`^stampede_bot_checks_total.result="${result}". ${times}$`, 'm'));
+    await stores.sql.query('UPDATE sales SET payment_window_s = 60 WHERE id = $1', [saleId]);
+    const shorter = (await post(`/sales/${saleId}/tickets`, ann, { proof }, guarded.url)).body;
+    expect(Date.parse(shorter.expiresAt as string) - Date.parse(shorter.notBefore as string)).toBe(60_000);
   });
 });
 

@@ -99,7 +99,12 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
     return sale;
   }
 
-  const waitingRoom = (perSecond = 1_000) => createWaitingRoom(turnsOf(place), () => perSecond, VALID_MS);
+  const waitingRoom = (perSecond = 1_000) =>
+    createWaitingRoom(
+      turnsOf(place),
+      () => perSecond,
+      () => VALID_MS,
+    );
 
   /** Customers take tickets in the minute before the start, some of them at the same time. */
   async function arrive(sale: Sale, count = customers): Promise<Arrival[]> {
@@ -192,7 +197,11 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
     const asked = await Promise.all(subjects.map(issue));
     const drawn = await Promise.all(
       Object.values(PLACES).map(([turns]) => {
-        const room = createWaitingRoom(turns(place), () => 1, VALID_MS);
+        const room = createWaitingRoom(
+          turns(place),
+          () => 1,
+          () => VALID_MS,
+        );
         return Promise.all(subjects.map((sub) => room.turn(sale, SEED, customerId(ISSUER, sub), Date.now())));
       }),
     );

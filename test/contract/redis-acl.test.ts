@@ -217,7 +217,11 @@ describe('the user of the page', () => {
     const capacity = shareCapacity(store, createLoadShedder(100, 1), (error) => failures.push(error));
     expect(await sharedLimits(store).use('ticket', 'ann')).toBeNull();
     const sale = { id: 1, startsAt: null, spreadS: 0 } as Sale;
-    await createWaitingRoom(redisTurns(store), () => 1, 60_000).turn(sale, 'seed', 'ann', 1);
+    await createWaitingRoom(
+      redisTurns(store),
+      () => 1,
+      () => 60_000,
+    ).turn(sale, 'seed', 'ann', 1);
     await capacity.stop();
     expect(failures).toEqual([]);
     expect(await denials(admin)).toEqual([]);

@@ -1,10 +1,12 @@
 /** Tickets: with AUTH=jwt, what a customer needs to buy. */
+
 import { type RequestHandler, Router } from 'express';
 import type { BotCheck } from '../../access/bot-check.ts';
 import type { SharedLimits } from '../../access/shared-limits.ts';
 import type { Tickets } from '../../access/ticket.ts';
 import type { WaitingRoom } from '../../access/waiting-room.ts';
 import { limits } from '../../config/limits.ts';
+import type { Sale } from '../../domain/sale.ts';
 import type { UnpaidOrders } from '../../store/postgres/orders.ts';
 import { type Callers, tooMany } from '../callers.ts';
 import { ProblemError } from '../problems.ts';
@@ -15,8 +17,8 @@ import { saleIdSchema, ticketRequestSchema } from '../schemas.ts';
 export interface TicketContext {
   readonly tickets: Tickets;
   readonly waitingRoom: WaitingRoom;
-  /** How long a ticket is valid from its turn on. */
-  readonly validMs: number;
+  /** How long a ticket of a sale is valid from its turn on. */
+  readonly validMs: (sale: Sale) => number;
   readonly botCheck: BotCheck;
   readonly sharedLimits: SharedLimits;
   readonly reads: Pick<Reads, 'sales' | 'orders'>;
@@ -58,7 +60,7 @@ export function ticketRoutes(context: TicketContext, callers: Callers): Router {
     }
 
     const notBeforeMs = await waitingRoom.turn(sale, seed, customer, nowMs);
-    const expiresMs = notBeforeMs + validMs;
+    const expiresMs = notBeforeMs + validMs(sale);
     onIssued();
     res.status(201).json({
       ticket: tickets.issue({ saleId, customer, notBeforeMs, expiresMs }),
