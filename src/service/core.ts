@@ -65,8 +65,11 @@ export function createReports(log: Logger): Reports {
       instruments.storeErrors.inc({ store: storeOf(err, operation), operation });
       logError({ err, operation, details, message: `Operation failed: ${operation}` });
     },
-    onDefect: (err, request) =>
-      logError({ err, operation: 'http-request', details: request, message: 'Unexpected error' }),
+    onDefect(err, request) {
+      const operation = 'http-request';
+      instruments.storeErrors.inc({ store: storeOf(err, operation), operation });
+      logError({ err, operation, details: request, message: 'Unexpected error' });
+    },
     background: backgroundHealth(instruments.registry, {
       failing: (what, err, details) => log.error({ err, ...details }, `Background work failed: ${what}`),
       recovered: (what, details) => log.info(details, `Background work recovered: ${what}`),

@@ -28,6 +28,8 @@ export function isStoreUnavailable(error: unknown): boolean {
 }
 
 const STORES = ['postgres', 'redis', 'zookeeper'] as const;
+/** Operations on other servers: the issuer of tokens, the collector of traces. */
+const OF_NO_STORE = /issuer-keys$|^send-traces$/;
 export type StoreName = (typeof STORES)[number] | 'none';
 
 /**
@@ -35,11 +37,12 @@ export type StoreName = (typeof STORES)[number] | 'none';
  * @param operation identifies the store of a network error that does not name it, if the operation contains the store's name
  */
 export function storeOf(error: unknown, operation = ''): StoreName {
-  if (!(error instanceof Error)) return 'none';
+  if (!(error instanceof Error) || OF_NO_STORE.test(operation)) return 'none';
   if (error instanceof pg.DatabaseError || error.name.startsWith('PrismaClient')) return 'postgres';
   if (error.name === 'ZookeeperError') return 'zookeeper';
   if (error.name === 'ReplyError') return 'redis';
   if (storeFailure(error).kind === 'defect') return storeOf(error.cause, operation);
   const isPostgres = classifyPostgresError(error).kind !== 'defect';
+  if (operation.startsWith('redlock')) return 'redis';
   return STORES.find((store) => operation.includes(store)) ?? (isPostgres ? 'postgres' : 'redis');
 }
