@@ -62,15 +62,17 @@ function storesOf(config: Config): { readonly config: Config; readonly urls: Sto
     throw new ConfigError(['DATABASE_URL must name the Postgres of the service, or the service must run']);
   if (redisUrl === null && !config.postgresAlone) {
     if (local.databaseUrl === null)
-      throw new ConfigError(['REDIS_URL must name the Redis of the service, or the service must run']);
+      throw new ConfigError([
+        'REDIS_URL must name the Redis of the service, or be none if it runs on Postgres alone; local stores are found while it runs',
+      ]);
     return { config: parse({ REDIS_URL: 'none' }), urls: { databaseUrl, redisUrl } }; // the service found no Redis
   }
   return { config, urls: { databaseUrl, redisUrl } };
 }
 
-/** The lock takes no part in a comparison: its server need not run. */
+/** The lock takes no part in a comparison: its server need not run, and Redis need not allow what it sends. */
 const parse = (changes: object, fileNames: readonly string[] = []): Config =>
-  parseEnv({ ...process.env, LOCK: '', ...changes }, choices, fileNames);
+  parseEnv({ ...process.env, LOCK: 'postgres-row', ...changes }, choices, fileNames);
 
 /** Failures go to the terminal. */
 function reportsOf(): Reports {

@@ -130,7 +130,8 @@ function warnOfControl({ strategy }: Config, log: Logger): void {
 
 function logListening(config: Config, { port, adminPort }: Ports, log: Logger): void {
   const { host, adminHost, strategy, lock, confirm, workers } = config;
-  const docs = `http://${adminPort === null ? host : adminHost}:${adminPort ?? port}/docs`;
+  const name = adminPort === null ? host : adminHost;
+  const docs = `http://${name.includes(':') ? `[${name}]` : name}:${adminPort ?? port}/docs`;
   const admin = adminPort === null ? {} : { adminPort, adminHost };
   log.info({ port, host, ...admin, strategy, lock, confirm, workers, docs }, 'listening');
 }
