@@ -218,7 +218,7 @@ async function record(
       return;
     }
     const isLate = performance.now() + bounds.storeRetryMs > claimedMs + bounds.processingMs;
-    if (isLate || abort.signal.aborted) return;
+    if (isLate || abort.signal.reason === STOPPED) return;
     await sleep(bounds.storeRetryMs);
   }
 }

@@ -29,9 +29,10 @@ export async function missingSettings(
   connection: Pick<pg.ClientBase, 'query'>,
   events: readonly string[] = [],
 ): Promise<string[]> {
-  const wanted: Readonly<Record<string, unknown>> = { ...TIMEOUTS, ...sessionSettings(events) };
+  const chosen = { 'stampede.events': events.join(',') }; // also when there are none: the role may still have some
+  const wanted: Readonly<Record<string, unknown>> = { ...TIMEOUTS, ...sessionSettings(events), ...chosen };
   const { rows } = await connection.query<{ name: string; setting: string | null; role: string }>(
-    `SELECT name, coalesce(s.setting, current_setting(name, true)) AS setting, quote_ident(current_user) AS role
+    `SELECT name, coalesce(s.setting, current_setting(name, true), '') AS setting, quote_ident(current_user) AS role
      FROM unnest($1::text[]) AS wanted (name) LEFT JOIN pg_settings AS s USING (name)`,
     [Object.keys(wanted)],
   );
