@@ -79,6 +79,8 @@ export const saleEventSchema = z
     endsAt: dateTime.nullable(),
     paused: z.boolean(),
     maxPerOrder: z.int(),
+    name: z.string(),
+    priceCents: z.int(),
   })
   .meta({ id: 'SaleEvent', description: 'The data of one event' });
 

@@ -17,7 +17,7 @@ export const openBrowser = (): Promise<Browser> =>
 
 /** Chromium reports every answer of 400 and above; those that the page handles are not errors. */
 const HANDLED =
-  /Failed to load resource: (the server responded with a status of (401|403|404|409|429|503)|net::ERR_(EMPTY|CONNECTION|INCOMPLETE))/;
+  /Failed to load resource: (the server responded with a status of (401|403|404|409|429|502|503)|net::ERR_(EMPTY|CONNECTION|INCOMPLETE))/;
 
 /** Opens a page, and fails if anything on it went wrong by the end of `use`. */
 export async function visit(

@@ -99,6 +99,8 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await patch(`${service.url}/sales/${few}`, { paused: false, maxPerOrder: 1 });
       await page.waitForSelector('button:text("Buy for")');
       expect(await page.locator('[aria-label="One unit more"]').count()).toBe(0);
+      await patch(`${service.url}/sales/${few}`, { priceCents: 1_250 });
+      await page.waitForSelector('button:text("Buy for 12.50")');
     });
   });
 
@@ -202,6 +204,26 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.waitForSelector('text=Your order is reserved');
       expect(sentMs[1]! - sentMs[0]!).toBeGreaterThan(1_950);
     });
+  });
+
+  it('takes the error of a proxy for a lost answer, and finds the order', async () => {
+    const { id } = await createSale(service.url, 3);
+    const name = newName();
+    await visit(browser, shop(id), async (page) => {
+      await page.route(`**/sales/${id}/orders`, async (route) => {
+        await route.fetch(); // the order is placed
+        await route.fulfill({
+          status: 502,
+          contentType: 'application/json',
+          body: '{"message":"Bad Gateway"}',
+        });
+        await page.unroute(`**/sales/${id}/orders`);
+      });
+      await press(page, name);
+      await page.waitForSelector('text=your order may exist');
+      await page.waitForSelector('text=Your order is reserved');
+    });
+    expect((await call(`${service.url}/sales/${id}`)).body.sold).toBe(1);
   });
 
   it('explains why an attempt is refused', async () => {

@@ -77,6 +77,8 @@ const eventOf = (sale: Sale, nowMs: number) => ({
   endsAt: sale.endsAt,
   paused: sale.paused,
   maxPerOrder: sale.maxPerOrder,
+  name: sale.name,
+  priceCents: sale.priceCents,
 });
 
 /** `Retry-After` is the longest reconnection delay of a stream. */

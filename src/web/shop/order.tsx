@@ -17,7 +17,7 @@ import {
   stop,
   units,
   type WaitReason,
-  wasWaiting,
+  waitedFor,
 } from './purchase.ts';
 import { Refused } from './refused.tsx';
 
@@ -40,8 +40,8 @@ const change = signal(UNCHANGED);
 const isUncommitted = signal(false);
 
 const REFRESH_MS = 3_000;
-/** A payment may come, also too late. */
-const MAY_CHANGE: ReadonlySet<string | undefined> = new Set(['pending', 'expired', 'cancelled']);
+/** A payment may come, also too late, or a refund. */
+const MAY_CHANGE: ReadonlySet<string | undefined> = new Set(['pending', 'paid', 'expired', 'cancelled']);
 
 export function YourOrder({ sale, state, auth, canPay, proofWorker }: Omit<Props, 'saleId'>) {
   const buyer = { saleId: sale.id, auth, proofWorker };
@@ -52,7 +52,11 @@ export function YourOrder({ sale, state, auth, canPay, proofWorker }: Omit<Props
     if (identity.value !== '' && !isInProgress(purchase.value)) void refresh(buyer);
   }, [identity.value, kind === 'placed']);
   useEffect(() => {
-    if (identity.value !== '' && wasWaiting(sale.id)) void buy(buyer);
+    const waited = waitedFor(sale.id);
+    if (identity.value !== '' && waited !== null) {
+      units.value = waited;
+      void buy(buyer);
+    }
     const timer = setInterval(() => {
       const mayChange = MAY_CHANGE.has(order.value?.status) || isUncommitted.value;
       if (mayChange && document.visibilityState === 'visible') void refresh(buyer);
@@ -85,14 +89,17 @@ async function refresh({ auth, saleId }: Buyer): Promise<void> {
   if (of !== identity.value) return;
   isUncommitted.value = answer.kind === 'problem' && answer.body.reason === 'order-not-committed';
   if (answer.kind === 'ok') {
+    const isOther = order.value?.orderId !== answer.body.orderId;
     order.value = answer.body;
-    if (change.value.isLost) change.value = UNCHANGED;
+    if (change.value.isLost || (isOther && !change.value.isPending)) change.value = UNCHANGED;
     if (purchase.value.kind === 'placed') purchase.value = { kind: 'idle' };
-  } else if (answer.kind === 'problem' && answer.slug === 'unknown-order') order.value = null;
-  else if (answer.kind === 'problem' && answer.slug === 'unauthorized')
-    purchase.value = { kind: 'refused', problem: answer };
-  // A placed order that cannot be read yet: retry.
-  else if (purchase.value.kind === 'placed')
+  } else if (answer.kind === 'problem' && answer.slug === 'unknown-order') {
+    order.value = null;
+    if (purchase.value.kind === 'placed') purchase.value = { kind: 'idle' }; // with CONFIRM=accepted, Postgres had no unit for it
+  } else if (answer.kind === 'problem' && answer.slug === 'unauthorized') {
+    if (!isInProgress(purchase.value)) purchase.value = { kind: 'refused', problem: answer };
+  } else if (purchase.value.kind === 'placed')
+    // A placed order that cannot be read yet: retry.
     await pause(1_000).then(() => refresh({ auth, saleId, proofWorker: '' }));
 }
 
@@ -153,6 +160,10 @@ function Customer({ auth, isFixed }: { auth: Auth; isFixed: boolean }) {
     spellcheck: false,
     readOnly: isFixed,
     value: identity.value,
+    // A visitor who cannot buy has an order to look at, perhaps.
+    onChange: ({ currentTarget }: { currentTarget: HTMLInputElement }) => {
+      if (!isFixed && currentTarget.checkValidity()) become(currentTarget.value.trim());
+    },
   };
   return auth === 'jwt' ? (
     <Field label="Your token" hint="The token that your shop’s sign-in gave you. It stays in this tab.">
@@ -199,7 +210,7 @@ function Progress({ purchase: state, auth, sale }: { purchase: Purchase; auth: A
       const leftMs = state.untilMs - now.value;
       return (
         <>
-          <Notice tone={tone} title={title}>
+          <Notice tone={tone} title={state.detail?.replace(/\.$/, '') ?? title}>
             {text}
             <span aria-hidden="true">
               {' '}
@@ -329,7 +340,12 @@ const pay = ({ orderId, amountCents }: Order) =>
   );
 
 const cancel = ({ orderId }: Order, auth: Auth) =>
-  changed(() => ask(`/orders/${orderId}/cancel`, { body: {}, ...tokenFor(auth) }));
+  changed(async () => {
+    const answer = await ask<Order>(`/orders/${orderId}/cancel`, { body: {}, ...tokenFor(auth) });
+    // An earlier request, whose answer was lost, has cancelled it.
+    const isCancelled = answer.kind === 'problem' && answer.body.orderStatus === 'cancelled';
+    return isCancelled ? ask<Order>(`/orders/${orderId}`, tokenFor(auth)) : answer;
+  });
 
 interface Unmatched {
   readonly result: 'unmatched';

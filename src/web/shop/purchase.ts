@@ -26,14 +26,21 @@ export type Purchase =
   | { readonly kind: 'asking'; readonly tries: number }
   | { readonly kind: 'proving' }
   /** @param untilMs by the server's clock */
-  | { readonly kind: 'waiting'; readonly why: WaitReason; readonly untilMs: number; readonly tries: number }
+  | {
+      readonly kind: 'waiting';
+      readonly why: WaitReason;
+      /** What the service says is wrong. */
+      readonly detail: string | null;
+      readonly untilMs: number;
+      readonly tries: number;
+    }
   /** The visitor stopped while an order may exist. */
   | { readonly kind: 'checking' }
   | { readonly kind: 'placed'; readonly orderId: string }
   | { readonly kind: 'refused'; readonly problem: Problem };
 
 /** Wait before the next request of an attempt; null: the attempt has ended. */
-type Step = { readonly why: WaitReason; readonly ms: number } | null;
+type Step = { readonly why: WaitReason; readonly ms: number; readonly detail?: string } | null;
 
 const UNKNOWN_MS = 4_000;
 const BUSY_MS = 1_000;
@@ -78,9 +85,13 @@ export async function stop(): Promise<void> {
   if (purchase.value.kind === 'checking') purchase.value = { kind: 'idle' };
 }
 
-/** A reload of the page enters the waiting room again. */
+/** A reload of the page enters the waiting room again, for the same number of units. */
 const WAITING = 'stampede.waiting';
-export const wasWaiting = (saleId: number): boolean => sessionStorage.getItem(WAITING) === String(saleId);
+/** @returns for how many units; null: the visitor did not wait for this sale */
+export function waitedFor(saleId: number): number | null {
+  const [of, quantity] = (sessionStorage.getItem(WAITING) ?? '').split(' ');
+  return of === String(saleId) ? Number(quantity ?? 1) : null;
+}
 const forgetWaiting = (): void => sessionStorage.removeItem(WAITING);
 
 /** Does nothing while an attempt is in progress. */
@@ -111,7 +122,7 @@ export async function buy(buyer: Buyer): Promise<void> {
         ticket = given.body;
         const ms = Date.parse(ticket.notBefore) - serverNow();
         step = { why: 'turn', ms: Math.max(0, ms) };
-        if (own === attempt) sessionStorage.setItem(WAITING, String(buyer.saleId));
+        if (own === attempt) sessionStorage.setItem(WAITING, `${buyer.saleId} ${quantity}`);
       } else step = await settle(given);
     } else {
       doubt = { buyer, sentMs: serverNow() };
@@ -128,8 +139,9 @@ export async function buy(buyer: Buyer): Promise<void> {
       if (own === attempt) forgetWaiting();
       return;
     }
-    if (step.ms > 0) set({ kind: 'waiting', why: step.why, untilMs: serverNow() + step.ms, tries });
-    await pause(step.ms);
+    const { why, ms, detail = null } = step;
+    if (ms > 0) set({ kind: 'waiting', why, detail, untilMs: serverNow() + ms, tries });
+    await pause(ms);
   }
 }
 
@@ -178,7 +190,7 @@ function nextStep(answer: Failed): Step {
     case 'busy':
       return { why: 'busy', ms: retryMs ?? BUSY_MS };
     case 'too-many-requests':
-      return { why: 'limit', ms: retryMs ?? BUSY_MS };
+      return { why: 'limit', ms: retryMs ?? BUSY_MS, detail: answer.detail };
     case 'too-early':
       return { why: 'turn', ms: retryMs ?? BUSY_MS };
     case 'unknown-outcome':

@@ -66,6 +66,9 @@ export async function ask<T>(
       cache: 'no-store',
       signal: AbortSignal.timeout(TIMEOUT_MS),
     });
+    // A proxy may have sent it: the service may have received the request.
+    const isProblem = response.headers.get('Content-Type')?.startsWith('application/problem+json') === true;
+    if (!response.ok && !isProblem) return { kind: 'lost' };
     const answer = await response.json();
     return response.ok ? { kind: 'ok', status: response.status, body: answer } : problemOf(response, answer);
   } catch {
