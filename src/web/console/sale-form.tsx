@@ -18,8 +18,11 @@ interface Props {
   /** Left out: a new sale, which also has a stock. */
   readonly sale?: Sale;
   readonly label: string;
-  /** @param fields of the request's body; of a sale that exists, those that differ */
-  readonly onSubmit: (fields: object) => Promise<void>;
+  /**
+   * @param fields of the request's body; of a sale that exists, those that differ
+   * @returns true: the sale is changed, and the form shows what it is now
+   */
+  readonly onSubmit: (fields: object) => Promise<unknown>;
 }
 
 function fieldsOf(given: FormData): Record<string, unknown> {
@@ -56,7 +59,10 @@ export function SaleForm({ sale, label, onSubmit }: Props) {
         const changed = Object.entries(fields).filter(([name, value]) =>
           name === 'name' ? value !== before.name : !isSame(before[name], value),
         );
-        if (changed.length > 0) void onSubmit(Object.fromEntries(changed));
+        const form = event.currentTarget;
+        // Inputs that were typed into ignore what the sale becomes later, and would be sent again with the next change.
+        if (changed.length > 0)
+          void onSubmit(Object.fromEntries(changed)).then((isChanged) => isChanged === true && form.reset());
       }}
     >
       <Field label="Name">

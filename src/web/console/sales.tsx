@@ -119,6 +119,7 @@ function Filter() {
         dir="auto"
         placeholder="Search"
         aria-label="Search sales by name"
+        defaultValue={filter.value.search}
         onInput={({ currentTarget }) => set({ search: currentTarget.value })}
       />
       <select
@@ -311,10 +312,11 @@ function NewSale() {
   );
 }
 
-/** Changes that hold at once: a pause, and the terms of a sale. */
-async function change(sale: Sale, changes: object, title: string): Promise<void> {
+/** Changes that hold at once: a pause, and the terms of a sale. @returns whether it is changed */
+async function change(sale: Sale, changes: object, title: string): Promise<boolean> {
   const changed = await act(sale.id, `/sales/${sale.id}`, changes, 'PATCH');
   if (changed !== null) result.value = { at: sale.id, tone: 'good', title };
+  return changed !== null;
 }
 
 const Pause = ({ sale }: { sale: Sale }) => (
