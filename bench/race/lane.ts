@@ -38,8 +38,8 @@ export class Lane {
   #decidedMs = 0;
   #decided = 0;
   #allSoldMs: number | null = null;
-  /** Whether the last answer has arrived. */
-  #isOver = false;
+  /** When the last answer had arrived. */
+  #endedMs: number | null = null;
 
   constructor(description: StrategyDescription, units: number) {
     this.#description = description;
@@ -81,8 +81,8 @@ export class Lane {
   }
 
   /** Called after the last answer. */
-  ended(): void {
-    this.#isOver = true;
+  ended(atMs: number): void {
+    this.#endedMs = atMs;
   }
 
   /** @param sold orders in Postgres */
@@ -107,9 +107,11 @@ export class Lane {
     const outage = (struck: Struck, n: number): Outage => {
       const { atMs, healedMs, recoveredMs } = struck;
       const sinceMs = Math.max(this.#decidedMs, atMs);
-      const isLast = n === this.#struck.length - 1 && !this.#isOver;
-      const isStopped = isLast && isOfFault(struck, sinceMs) && nowMs - sinceMs > struck.stallMs;
-      return { healedMs, recoveredMs, isStopped, isOver: !isLast || !isOfFault(struck, nowMs) };
+      const isLast = n === this.#struck.length - 1;
+      const untilMs = Math.min(nowMs, this.#endedMs ?? nowMs);
+      const isStopped = isLast && isOfFault(struck, sinceMs) && untilMs - sinceMs > struck.stallMs;
+      const isOver = !isLast || this.#endedMs !== null || !isOfFault(struck, nowMs);
+      return { healedMs, recoveredMs, isStopped, isOver };
     };
     return {
       ...{ strategy: name, summary, isSafe: this.isSafe, isReady: this.isReady },

@@ -70,6 +70,13 @@ async function main(args: readonly string[]): Promise<number> {
     mistakes.push(`--${name} needs --headless`);
   const options = raceOptions(Object.fromEntries(given.values));
   if (!('rate' in options)) mistakes.push(...options);
+  else {
+    const endS = options.customers / options.rate;
+    for (const { fault, atMs } of faults.filter(({ atMs }) => atMs >= endS * 1_000))
+      mistakes.push(
+        `--fault ${fault.name}@${atMs / 1_000}: the last customer comes after ${endS.toFixed(1)} s`,
+      );
+  }
   if (mistakes.length > 0 || !('rate' in options)) {
     for (const mistake of mistakes) say(mistake);
     return 2;

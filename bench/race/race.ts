@@ -199,7 +199,7 @@ export class Race {
           return false;
         },
       });
-      lane.ended();
+      lane.ended(this.#nowMs());
       return history;
     });
     const histories = await Promise.all(loads);

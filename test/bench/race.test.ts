@@ -48,8 +48,13 @@ describe('a lane', () => {
     const lane = new Lane(lua, 1_000);
     lane.struck(0);
     for (let atMs = 0; atMs < 3_000; atMs += 100) lane.answered('accepted', atMs);
-    lane.ended();
+    lane.ended(3_000);
     expect(recoveryText(lane.view(9_000).outages[0]!)).toBe('kept answering');
+    const dead = new Lane(lua, 1_000);
+    for (let atMs = 0; atMs < 1_000; atMs += 10) dead.answered('accepted', atMs);
+    dead.struck(1_000);
+    dead.ended(3_000);
+    expect(recoveryText(dead.view(9_000).outages[0]!)).toBe('stopped'); // it never answered again
   });
 
   it.each([
