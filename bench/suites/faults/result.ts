@@ -15,6 +15,9 @@ export interface StrategyCell extends CellBase {
 
 export type LabCell = StrategyCell | (LockCell & { readonly subject: 'lock' });
 
+/** Why a fault could not be run, in an outcome. */
+export const NOT_RUN = 'could not be run';
+
 /** One lock or strategy in one round; `outcomes` by fault: the trial, or why there is none. */
 export interface FaultResult extends TrialBase {
   readonly subject: LabCell['subject'];

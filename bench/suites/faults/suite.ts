@@ -22,7 +22,14 @@ import type { CommonOptions, Given } from '../../kit/options.ts';
 import type { Bare, Session, Suite, Trial } from '../../kit/suite.ts';
 import type { LockTrial } from './history.ts';
 import { matricesOf } from './matrix.ts';
-import { type FaultResult, type LabCell, lockTrials, type StrategyCell, strategyTrials } from './result.ts';
+import {
+  type FaultResult,
+  type LabCell,
+  lockTrials,
+  NOT_RUN,
+  type StrategyCell,
+  strategyTrials,
+} from './result.ts';
 import type { StrategyTrial } from './sale-verdict.ts';
 import { runStrategyTrial } from './strategy-trial.ts';
 import { Clients, runLockTrial } from './trial.ts';
@@ -139,7 +146,7 @@ async function runTrial(
         .catch((error) => {
           signal.throwIfAborted();
           findings.push(`${fault.title}: ${reasonOf(error)}`);
-          return `could not be run: ${reasonOf(error).split('\n')[0]}`;
+          return `${NOT_RUN}: ${reasonOf(error).split('\n')[0]}`;
         });
     }
   };
@@ -190,7 +197,11 @@ const histories = (result: FaultResult, verdict: StrategyTrial['consistency']): 
   strategyTrials(result)?.filter(({ consistency }) => consistency === verdict).length ?? null;
 
 const isBroken = (result: FaultResult): boolean =>
-  strategyTrials(result)?.some(({ word }) => word !== 'kept' && word !== 'lost') === true;
+  strategyTrials(result)?.some(({ word }) => word === 'oversold' || word === 'broken') === true;
+/** Whether a fault could not be run or judged: what it shows is not known. */
+const isUnknown = (result: FaultResult): boolean =>
+  strategyTrials(result)?.some(({ word }) => word === 'not audited') === true ||
+  Object.values(result.outcomes).some((one) => typeof one === 'string' && one.startsWith(NOT_RUN));
 
 export const faults: Suite<Options, LabCell, FaultResult> = {
   name: 'faults',
@@ -233,8 +244,9 @@ Every server and process is started by the bench and ends with it; locks whose s
   checks: [],
   goals: [],
   verdict(result, { unsafe }) {
-    if (result.subject === 'lock') return null;
-    return !isBroken(result) ? 'pass' : unsafe ? 'fail (expected)' : 'fail';
+    if (isBroken(result)) return unsafe ? 'fail (expected)' : 'fail';
+    if (isUnknown(result)) return 'unknown';
+    return result.subject === 'lock' ? null : 'pass';
   },
   matrices: matricesOf,
   report: {
