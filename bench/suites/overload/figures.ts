@@ -13,7 +13,7 @@ export interface Overload {
   readonly busyP99Ms: number | null;
   /** Sent, and neither admitted nor busy. */
   readonly other: number;
-  /** For each second with admitted attempts, their number and their p99 in ms. */
+  /** For each second, the number of admitted attempts; for those with some, their p99 in ms. */
   readonly admittedBySecond: Points;
   readonly p99BySecond: Points;
 }
@@ -35,7 +35,10 @@ export function overloadOf(history: readonly HistoryRecord[], schedule: Float64A
     admittedP99Ms: p99Ms(admitted),
     busyP99Ms: p99Ms(busy),
     other: history.length - admitted.length - busy.length,
-    admittedBySecond: seconds.map(([second, records]) => [second, records.length]),
+    admittedBySecond: Array.from({ length: (seconds.at(-1)?.[0] ?? -1) + 1 }, (_, second) => [
+      second,
+      bySecond.get(second)?.length ?? 0,
+    ]),
     p99BySecond: seconds.map(([second, records]) => [second, p99Ms(records) ?? 0]),
   };
 }
