@@ -29,7 +29,7 @@ describe('the sentence', () => {
       { ...goal, of: 'lua', atLeast: 5, verdict: 'reached' as const },
       { ...goal, of: 'unique-key', atLeast: 8, verdict: 'missed' as const },
     ];
-    const counted = '1 of 2 goals reached; not reached: unique-key ÷ for-update.';
+    const counted = '1 of 2 goals reached; not reached: unique-key ÷ for-update: speed.';
     expect(sentence({ ...whole, goals })).toContain(counted);
     expect(terminalReport({ ...whole, goals })).toMatch(/at least 5\.00 +6\.00 +5\.00 … 7\.00 +✓ reached/);
     expect(sentence({ ...whole, goals, smoke: true })).not.toContain('goals');

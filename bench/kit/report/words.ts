@@ -92,10 +92,10 @@ function goalsReached({ goals, smoke }: Results): string {
   return missed.length === 0 ? `${reached}.` : `${reached}; not reached: ${missed.join(', ')}.`;
 }
 
-/** "lua-durable ÷ bare", "sold-out ÷ bare, 128 connections", "for-update: p99 of admitted attempts". */
+/** "sold-out ÷ bare: sold-out answers, against fixed answers, 128 connections", "for-update: p99 of admitted attempts". */
 export function goalName({ of, over, what, at = {} }: GoalRow): string {
   const where = Object.entries(at).map(([axis, value]) => `, ${number(value)} ${axis}`);
-  return `${over === null ? `${of}: ${what}` : `${of} ÷ ${over}`}${where.join('')}`;
+  return `${over === null ? of : `${of} ÷ ${over}`}: ${what}${where.join('')}`;
 }
 
 /** A value of the goal's metric; a ratio has no unit. */
