@@ -131,4 +131,5 @@ it.each(Object.keys(BREAKS) as (keyof typeof BREAKS)[])(
     const kept = () => pair.sql().query('SELECT FROM orders WHERE id = ANY($1)', [[...promised]]);
     await expect.poll(kept).toMatchObject({ rowCount: 1 });
   },
+  4 * TIMEOUT_MS, // it starts thirteen services
 );
