@@ -15,15 +15,20 @@ export function chartFile(results: Results): string {
   const { layout, plan } = results;
   const { unit, title } = metricOf(results, layout.lead);
   const rows = compared(groupsOf(results)[0]?.rows ?? []).map((row) => {
-    const value = row.values[layout.lead]?.median ?? 0;
-    return { row, value, best: isCorrect(row) ? (row.best?.value.median ?? 0) : 0 };
+    const value = row.values[layout.lead]?.median;
+    return {
+      row,
+      value: value ?? 0,
+      shown: value === undefined ? '–' : figure(value, unit),
+      best: isCorrect(row) ? (row.best?.value.median ?? 0) : 0,
+    };
   });
   const most = Math.max(1, ...rows.flatMap(({ value, best }) => [value, best]));
   const long = (amount: number): number => Math.round((amount / most) * (width - nameWidth - endWidth));
-  const bars = rows.map(({ row, value, best }, n) => {
+  const bars = rows.map(({ row, value, shown, best }, n) => {
     const y = top + n * rowHeight;
     const wrong = isCorrect(row) ? '' : ` ✗ ${worstCheck(row, results) || row.verdict}`;
-    const text = `${figure(value, unit)}${best > value ? ` · ${bestText(row, results)}` : ''}${wrong}`;
+    const text = `${shown}${best > value ? ` · ${bestText(row, results)}` : ''}${wrong}`;
     const bar = (kind: string, amount: number): Markup =>
       html`<rect class="${kind}" x="${nameWidth}" y="${y}" width="${long(amount)}" height="20"/>`;
     return html`<text x="${nameWidth - 10}" y="${y + 15}" text-anchor="end">${row.cell}</text>${bar('best', best)}${bar(wrong === '' ? 'ok' : 'wrong', value)}<text x="${nameWidth + long(Math.max(value, best)) + 8}" y="${y + 15}" class="${wrong === '' ? '' : 'bad'}">${text}</text>

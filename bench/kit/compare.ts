@@ -120,10 +120,16 @@ function ratioOf({ metric: key, of, over, at: point = {}, atLeast, atMost, byRou
   return [{ row, metric, isBaseline: false, plain, divided: plain, noise: 0 }];
 }
 
+/** Where there was nothing before, any value is more beyond measure; null: there is none now either, or no figure. */
+function fromNothing(now: readonly number[], old: readonly number[]): Interval | null {
+  if (now.length === 0 || old.length === 0 || median(now) === 0) return null;
+  return { median: Infinity, low: Infinity, high: Infinity, rounds: Math.min(now.length, old.length) };
+}
+
 const changeOf =
   (old: Figure, marginPercent: number) =>
   (now: Figure): Change[] => {
-    const bare = quotientOfMedians(now.divided, old.divided);
+    const bare = quotientOfMedians(now.divided, old.divided) ?? fromNothing(now.divided, old.divided);
     if (bare === null) return [];
     const { row, metric, isBaseline } = old;
     const noise = (old.noise + now.noise) / 2;
@@ -226,10 +232,13 @@ export function comparisonText(report: ComparisonReport): string {
 }
 
 const changeText = ({ median, low, high, rounds }: Interval): string =>
-  rounds < 2 ? percent(median) : `${percent(median)} (${percent(low)} … ${percent(high)})`;
+  rounds < 2 || !Number.isFinite(median)
+    ? percent(median)
+    : `${percent(median)} (${percent(low)} … ${percent(high)})`;
 
 /** 0.85 → "−15 %". */
 function percent(quotient: number): string {
+  if (!Number.isFinite(quotient)) return 'from 0';
   const change = Math.round((quotient - 1) * 100);
   return `${change > 0 ? '+' : change < 0 ? '−' : '±'}${Math.abs(change)} %`;
 }

@@ -66,10 +66,9 @@ export function autocannonGenerator(
 
 /** The share of one worker. */
 export function shareOf(load: RateLoad, index: number, count: number): Omit<WorkerLoad, 'lines'> {
-  const { url, saleIds, prefix, tickets, connections, durationMs, attempts } = load;
+  const { record: _, onSent: __, signal: ___, connections, attempts, ...all } = load;
   const part = (whole: number): number => Math.floor((whole + count - 1 - index) / count);
   const own = { connections: part(connections), attempts: attempts === null ? null : part(attempts) };
-  const all = { url, saleIds, prefix, durationMs, ...(tickets !== undefined && { tickets }) };
   return { ...all, first: index + 1, step: count, ...own };
 }
 

@@ -32,6 +32,8 @@ export interface RateNumbers {
   readonly answers: number;
   /** Answers with a status of 400 or more. */
   readonly refused: number;
+  /** Of these, answers with another status than 503; left out: not counted. */
+  readonly notBusy?: number;
   /** Requests without an answer, except those in flight at the end. */
   readonly unanswered: number;
   /** As the generator reports it; null: nothing was answered. */

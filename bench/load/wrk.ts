@@ -4,7 +4,8 @@
  * by its own clock.
  *
  * wrk's script does not see which connection an answer came from, but an accepted answer names its customer. A refused one
- * does not: such attempts stay in the history as unknown, which no audit takes for an order, and wrk counts them.
+ * does not: such attempts stay in the history as unknown, which no audit takes for an order, and wrk counts them, and how many
+ * of them were not `busy`.
  */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -102,11 +103,12 @@ function request()
   local customer = ${rate.firstCustomer} + ${customer}
   return heads[sent % ${heads.length} + 1] .. ${middle}customer .. ${tailOf(quantities)}
 end
+function setup(thread) only = thread end
 function done(summary, latency)
   local errors = summary.errors
   io.write(string.format(
-    '{"durationMs":%f,"answers":%d,"refused":%d,"unanswered":%d,"latencyMs":{"p50":%f,"p99":%f}}\\n',
-    summary.duration / 1000, summary.requests, errors.status,
+    '{"durationMs":%f,"answers":%d,"refused":%d,"notBusy":%d,"unanswered":%d,"latencyMs":{"p50":%f,"p99":%f}}\\n',
+    summary.duration / 1000, summary.requests, errors.status, only:get("notBusy") or 0,
     errors.connect + errors.read + errors.write + errors.timeout,
     latency:percentile(50) / 1000, latency:percentile(99) / 1000))
 end
@@ -126,8 +128,12 @@ lines:setvbuf("full", 65536)
 local function begun(n)
   if n > 1 then lines:write("[", n, ",", now(), "]\\n") end
 end
+notBusy = 0
 function response(status, headers, body)
-  if status >= 300 then return end
+  if status >= 300 then
+    if status ~= 503 then notBusy = notBusy + 1 end
+    return
+  end
   -- The last one: half an answer may stand before it.
   local order, customer = body:match('.*"orderId":"([^"]+)".-"userId":"%a+(%d+)"')
   if order == nil then return end

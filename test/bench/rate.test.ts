@@ -108,10 +108,20 @@ it('the numbers of several workers are added up', () => {
     latencyMs: { p50: 1, p99: 2 },
   });
   // Of three workers, each has its attempts and connections, and none is left out.
-  const load = { ...base, url: '', attempts: 7, connections: 5, signal: new AbortController().signal };
+  const quantities = { least: 1, most: 4 };
+  const more = { customers: 10, quantities, tickets: 'file' };
+  const load = {
+    ...base,
+    url: '',
+    attempts: 7,
+    connections: 5,
+    signal: new AbortController().signal,
+    ...more,
+  };
   const shares = [0, 1, 2].map((index) => shareOf(load, index, 3));
   const shown = shares.map(({ first, step, attempts, connections }) => [first, step, attempts, connections]);
   expect(shown.join(' ')).toBe('1,3,3,2 2,3,2,2 3,3,2,1');
+  for (const share of shares) expect(share).toMatchObject(more);
 });
 
 describe('on the real service', () => {

@@ -11,7 +11,7 @@
  *   DURATION_S   no attempt begins after this (20)
  *   RATE         attempts/s of a rush (1,000)
  *   USERS        a JSON file with the customers of all attempts in order; without it they are named by number
- *   QUANTITY     units of an order, such as 1-4; each customer always asks for the same number (1-1)
+ *   QUANTITY     units of an order, such as 1-4; each customer always asks for the same number (1)
  *   TIMEOUT_MS   an attempt without an answer after this is unknown (10,000)
  *   RESULT       a file for thresholds and dropped attempts; the console then gets the history, for bench/load/k6.ts
  *
@@ -25,12 +25,12 @@ import { Counter, Gauge, Trend } from 'k6/metrics';
 import type { Options, Scenario } from 'k6/options';
 import { answerLine, readAnswer } from '../answer.ts';
 import { buyerName } from '../attempts.ts';
-import { purchaseBody } from '../purchase.ts';
+import { purchaseBody, unitsOf } from '../purchase.ts';
 
 const url = (__ENV.URL || 'http://127.0.0.1:3000').replace(/\/+$/, '');
 const knownSale = __ENV.SALE_ID ? number('SALE_ID', 0) : null;
 const stock = number('STOCK', 100);
-const [least = 1, most = 1] = (__ENV.QUANTITY || '1-1').split('-').map(Number);
+const [least = 1, most = least] = (__ENV.QUANTITY || '1').split('-').map(Number);
 const quantities = { least, most };
 const timeoutMs = number('TIMEOUT_MS', 10_000);
 const resultPath = __ENV.RESULT || null;
@@ -40,6 +40,8 @@ const readUsers = (): string[] => (__ENV.USERS ? (JSON.parse(open(__ENV.USERS)) 
 const users = new SharedArray<string>('users', readUsers);
 
 const accepted = new Counter('stampede_accepted');
+/** Units of accepted attempts. */
+const units = new Counter('stampede_units');
 const refused = new Counter('stampede_refused');
 const unknown = new Counter('stampede_unknown');
 const unexpected = new Counter('stampede_unexpected');
@@ -74,7 +76,7 @@ export const options: Options = {
     stampede_oversold: ['count==0'],
     stampede_latency: ['p(99)<1000'],
     // A server can misreport `sold`, but the script knows the stock of its own sale.
-    ...(knownSale === null ? { stampede_accepted: [`count<=${stock}`] } : {}),
+    ...(knownSale === null ? { stampede_units: [`count<=${stock}`] } : {}),
   },
   noCookiesReset: true,
   setupTimeout: '20s',
@@ -121,7 +123,10 @@ export default function ({ id }: Sale): void {
     return;
   }
   const { outcome } = readAnswer(status, body);
-  if (outcome === 'accepted') latency.add(doneMs - begunMs);
+  if (outcome === 'accepted') {
+    latency.add(doneMs - begunMs);
+    units.add(unitsOf(user, quantities));
+  }
   const counters: Readonly<Record<string, Counter>> = { accepted, unknown, unexpected };
   (counters[outcome] ?? refused).add(1);
   if (resultPath !== null) console.log(answerLine(n, Math.round(doneMs * 1_000), status, body));
@@ -147,9 +152,9 @@ export function handleSummary({ metrics }: { metrics: Record<string, Metric> }) 
     );
     return { [resultPath]: JSON.stringify({ dropped: value('dropped_iterations'), thresholds }) };
   }
-  const [seen, sold] = [value('stampede_accepted'), value('stampede_server_sold', 'value')];
+  const [seen, sold] = [value('stampede_units'), value('stampede_server_sold', 'value')];
   const perhaps = `${value('stampede_unknown')} attempts have an unknown outcome`;
-  if (sold !== seen) console.warn(`${seen} attempts were accepted, the server sold ${sold}; ${perhaps}`);
+  if (sold !== seen) console.warn(`${seen} units were accepted, the server sold ${sold}; ${perhaps}`);
   return undefined;
 }
 

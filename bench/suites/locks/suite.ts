@@ -63,7 +63,7 @@ const contended: readonly MetricRow<LockResult>[] = [
   ['waitP50Ms', 'wait p50', 'ms', '-', (r) => r.waitMs?.p50],
   ['waitP99Ms', 'wait p99', 'ms', '-', (r) => r.waitMs?.p99],
   ['longestWaitMs', 'longest wait', 'ms', '-', (r) => r.longestWaitMs],
-  ['order', 'order', '', '+', (r) => r.fairness?.order],
+  ['order', 'order', '', '', (r) => r.fairness?.order], // has a sign, so it has no quotients
   ['jain', 'Jain index', '', '+', (r) => r.fairness?.jain],
 ];
 const help: Readonly<Record<string, string>> = {

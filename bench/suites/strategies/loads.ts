@@ -8,7 +8,7 @@
  * has died.
  */
 import { createSale } from '../../../lab/clients/admin.ts';
-import type { HistoryRecord } from '../../../lab/history.ts';
+import type { AttemptOutcome, HistoryRecord } from '../../../lab/history.ts';
 import { number, percent } from '../../../lab/kit/text.ts';
 import type { Service } from '../../../lab/service.ts';
 import { type CpuUsage, startCpu } from '../../kit/cpu.ts';
@@ -16,6 +16,7 @@ import type { Trial } from '../../kit/suite.ts';
 import { attemptList, poisson } from '../../load/attempts.ts';
 import { runK6 } from '../../load/k6.ts';
 import { runOpenLoop } from '../../load/open.ts';
+import type { Quantities } from '../../load/purchase.ts';
 import type { Generator, RateLoad } from '../../load/rate.ts';
 import type { StrangeAnswer } from '../../load/recorder.ts';
 import type { StrategyCell, StrategyOptions } from './options.ts';
@@ -42,6 +43,8 @@ interface Sent extends Pick<StrategyResult, 'rush' | 'invalid' | 'findings'> {
   readonly schedule: Float64Array | null;
   /** CPU seconds of the generator; null: not known. */
   readonly cpuS: number | null;
+  /** How long it sent; left out: from before its start to after its end. */
+  readonly durationMs?: number;
 }
 
 /** A load that was run. */
@@ -124,7 +127,8 @@ async function measure({ run, ...load }: Load, context: LoadsContext): Promise<M
   if (cpuS !== null && systemCpuS !== null && cpuS >= systemCpuS) {
     invalid.push(`the generator used ${percent(cpuS / (cpuS + systemCpuS))} of the CPU time`);
   }
-  const cost = answers === null || answers === 0 ? null : costOf(usage, answers);
+  const elapsedS = sent.durationMs === undefined ? usage.elapsedS : sent.durationMs / 1_000;
+  const cost = answers === null || answers === 0 ? null : costOf({ ...usage, elapsedS }, answers);
   return { ...load, ...sent, saleIds, cost, generator: { cpuS, systemCpuS }, invalid };
 }
 
@@ -174,17 +178,27 @@ function capacity(point: StrategyPoint, warmRate: number, context: LoadsContext)
       const load = { url: service.url, saleIds, connections, prefix: 'b', durationMs, attempts: null };
       const units = quantities && { quantities };
       const result = await generator.run({ ...load, ...units, record: true, signal: end, onSent });
-      const { history, strangeAnswers, cpuS, answers } = result;
+      const { history, strangeAnswers, cpuS, answers, notBusy = 0 } = result;
       const accepted = unitsIn(history);
       const named = history.filter(({ completedUs }) => completedUs !== null).length;
       return {
-        ...{ history, strangeAnswers, cpuS, answers, refused: Math.max(0, answers - named) },
+        ...{ history, strangeAnswers, cpuS, answers, durationMs: result.durationMs },
+        refused: Math.max(0, answers - named),
         ...{ schedule: null, rush: null, findings: [] },
-        invalid: accepted < stock * sales ? [] : [`the stock of ${number(stock)} units ran out`],
+        invalid: [
+          ...(accepted < stock * sales ? [] : [`the stock of ${number(stock)} units ran out`]),
+          ...(notBusy === 0
+            ? []
+            : [`${number(notBusy)} attempts were refused, and not as busy, with stock left`]),
+        ],
       };
     },
   };
 }
+
+/** Whether no further order is possible: all want the same number of units, or there is none. */
+const isSoldOut = (outcome: AttemptOutcome, quantities: Quantities | null): boolean =>
+  outcome === 'sold-out' || (outcome === 'not-enough-units' && quantities?.least === quantities?.most);
 
 const usersOf = (attempts: number, seed: number): string[] =>
   attemptList({ attempts, buyers: Math.ceil(attempts * firstAttempts), seed });
@@ -207,7 +221,7 @@ function sellOut(point: StrategyPoint, seed: number, context: LoadsContext): Loa
         onProgress: (completed) => onStep(`sell-out, ${number(completed)} attempts`),
         onAnswer: ({ outcome }) => {
           if (outcome === 'accepted') accepted++;
-          if (outcome === 'sold-out' && (quantities !== null || accepted >= stock))
+          if (isSoldOut(outcome, quantities) && (quantities !== null || accepted >= stock))
             soldOutMs ??= performance.now();
           return soldOutMs !== null && performance.now() - soldOutMs >= afterSoldOutMs;
         },

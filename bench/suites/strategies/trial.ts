@@ -131,7 +131,12 @@ async function judge(
     const report = audit(history, ...sales);
     const { load: kind, point, rush, cost, generator, invalid, schedule, refused } = one;
     const { findings: strange, ...closed } = n === 0 ? postLoad : { ...noPostLoad, findings: [] };
-    const facts = { stock: one.stock * sales.length, soldOut: sales.every(reachedStock), schedule, refused };
+    const facts = {
+      stock: one.stock * sales.length,
+      soldOut: sales.every((sale) => reachedStock(sale, options.quantities?.least ?? 1)),
+      schedule,
+      refused,
+    };
     results.push({
       ...{ strategy, lock, unsafe, load: kind, point, rush },
       ...loadNumbers(history, facts),
@@ -149,11 +154,12 @@ async function judge(
   return results;
 }
 
-/** Whether orders reached the stock; those closed since then count, too. */
-function reachedStock({ postgres }: StoresSnapshot): boolean {
+/** Whether orders reached the stock, but for fewer units than anyone asked for; those closed since then count, too. */
+function reachedStock({ postgres }: StoresSnapshot, least: number): boolean {
   if (isUnreadable(postgres)) return false;
   const { id, stock } = postgres.sale;
-  return postgres.orders.filter(({ saleId }) => saleId === id).length >= stock;
+  const own = postgres.orders.filter(({ saleId }) => saleId === id);
+  return own.reduce((units, { quantity }) => units + quantity, 0) > stock - least;
 }
 
 /** "history-1-global-lock-redis-sell-out.jsonl": round, strategy, lock; then the point on the axis, and the load. */
