@@ -177,6 +177,7 @@ describe('the events of a sale', () => {
     expect(first).toEqual({
       ...{ now: expect.any(Number), state: 'open', stock: 2, sold: 0, remaining: 2 },
       ...{ startsAt: null, endsAt: null, paused: false, maxPerOrder: 1 },
+      ...{ name: 'test', priceCents: 500 },
     });
     expect(Math.abs((first!.now as number) - Date.now())).toBeLessThan(60_000);
     await attempt(service.url, id, 'ann');
