@@ -65,8 +65,10 @@ const pick = (
     OR id = (SELECT e.id FROM mirror_outbox AS e WHERE e.order_id = m.order_id ORDER BY e.id LIMIT 1))
   ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED`;
 const OLDEST = { name: 'outbox-oldest', text: pick('sale_id <> ALL($3::int[])') };
-const OF_ORDERS = { name: 'outbox-of-orders', text: pick('order_id = ANY($3::uuid[])') };
+const OF_ORDERS = { name: 'outbox-of-orders', text: pick('order_id = ANY($3::uuid[]) AND id <= $4') };
 const OF_SALE = { name: 'outbox-of-sale', text: pick('sale_id = $3') };
+
+const NEWEST = 'SELECT max(id) AS newest FROM mirror_outbox WHERE order_id = ANY($1::uuid[])';
 
 const PUBLISH = 'publish changes';
 
@@ -100,7 +102,7 @@ export async function relayOutbox(
 
   async function relay(client: pg.PoolClient): Promise<number> {
     const query = () => {
-      if (orderIds !== undefined) return { ...OF_ORDERS, values: [...bounds, orderIds] };
+      if (orderIds !== undefined) return { ...OF_ORDERS, values: [...bounds, orderIds, newest] };
       if (saleId !== undefined) return { ...OF_SALE, values: [...bounds, saleId] };
       return { ...OLDEST, values: [...bounds, health?.backingOff('sale') ?? []] };
     };
@@ -116,9 +118,16 @@ export async function relayOutbox(
     return ids.length;
   }
 
+  /** The newest change of these orders that is certainly replicated. */
+  let newest: string | null = null;
   try {
-    // Before a connection is taken: as many requests as the pool has connections would each wait for another one.
-    if (orderIds !== undefined) await postgres.replicated();
+    if (orderIds !== undefined) {
+      const { rows } = await postgres.pool.query<{ newest: string | null }>(NEWEST, [orderIds]);
+      newest = rows[0]!.newest;
+      if (newest === null) return 0;
+      // Before a connection is taken: as many requests as the pool has connections would each wait for another one.
+      await postgres.replicated();
+    }
     return await inTransaction(postgres.pool, async (client) => ({
       commit: true,
       value: await relay(client),
