@@ -205,7 +205,7 @@ describe('the waitlist', () => {
     expect(namedOf(id)).toEqual([[], ['bob']]);
   });
 
-  it('names no customer who has an order meanwhile', async () => {
+  it('names no customer with an order', async () => {
     const { id } = await createSale(url, 1);
     const { orderId } = (await buy(url, id, 'ann')).body;
     for (const user of ['bob', 'cat']) expect((await join(id, user)).status).toBe(201);

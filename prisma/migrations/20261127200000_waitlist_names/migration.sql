@@ -1,5 +1,5 @@
--- Units that return while a sale is paused name no customer who waits, since none can buy them. The event of the resumption names them, for all
--- units that are free then. A customer who has an order meanwhile is not named.
+-- Units that return while a sale is paused name no waiting customer, since none can buy them. The event of the resumption names
+-- them, for all units that are free then. A customer with an order is not named.
 CREATE OR REPLACE FUNCTION add_sale_event() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   free integer := NEW.stock - NEW.sold - NEW.oversold;
