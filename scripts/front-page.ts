@@ -32,23 +32,16 @@ export function choicesTable(results: Results): Table {
   };
 }
 
-/** What the lanes of the committed race sold: first those that oversold. */
+/** What the lanes of the committed race sold: first those that did not sell exactly their units. */
 export function raceResult({ lanes, options, commit }: Race): string {
   const { units, customers } = options;
-  const oversold = lanes.flatMap(({ strategy, verdict: { sold } }) =>
-    sold > units ? [`\`${strategy}\` sold ${sold}, ${sold - units} too many`] : [],
-  );
-  const exact = lanes.flatMap(({ strategy, verdict: { sold } }) =>
-    sold === units ? [`\`${strategy}\``] : [],
-  );
-  const fewer = lanes.flatMap(({ strategy, verdict: { sold } }) =>
-    sold < units ? [`\`${strategy}\` sold ${sold}`] : [],
-  );
-  const said = [
-    ...oversold,
-    ...fewer,
-    ...(exact.length === 0 ? [] : [`${list(exact)} sold exactly ${units}`]),
-  ];
+  const wrong = lanes.filter(({ verdict }) => verdict.sold !== units);
+  const said = wrong.map(({ strategy, verdict: { sold } }) => {
+    const over = sold - units;
+    return `\`${strategy}\` sold ${sold}${over > 0 ? `, ${over} too many` : ''}`;
+  });
+  const exact = lanes.filter((lane) => !wrong.includes(lane)).map(({ strategy }) => `\`${strategy}\``);
+  if (exact.length > 0) said.push(`${list(exact)} sold exactly ${units}`);
   return `Each strategy sells ${units} units to the same ${number(customers)} customers, on its own servers; after five seconds, Redis loses its data. ${said.join('; ')} (\`npm run race -- --headless --fault redis-emptied@5\`, commit ${shortCommit(commit)}). \`npm run race\` shows it as a page.`;
 }
 

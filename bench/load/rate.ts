@@ -32,7 +32,7 @@ export interface RateNumbers {
   readonly answers: number;
   /** Answers with a status of 400 or more. */
   readonly refused: number;
-  /** Of these, answers with another status than 503; left out: not counted. */
+  /** Of these, answers with another status than 503, of a load that is recorded. */
   readonly notBusy?: number;
   /** Requests without an answer, except those in flight at the end. */
   readonly unanswered: number;

@@ -1,5 +1,4 @@
 /** Tickets: with AUTH=jwt, what a customer needs to buy. */
-
 import { type RequestHandler, Router } from 'express';
 import type { BotCheck } from '../../access/bot-check.ts';
 import type { SharedLimits } from '../../access/shared-limits.ts';
