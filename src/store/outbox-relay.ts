@@ -73,6 +73,20 @@ const NEWEST = 'SELECT max(id) AS newest FROM mirror_outbox WHERE order_id = ANY
 const PUBLISH = 'publish changes';
 
 /**
+ * Holds no connection while it waits: as many requests as the pool has connections would each wait for another one.
+ * @returns the newest change of these orders, once it and those before it are replicated; null: there is none
+ */
+async function newestReplicated(
+  { pool, replicated }: PostgresStore,
+  orderIds: readonly string[],
+): Promise<string | null> {
+  const { rows } = await pool.query<{ newest: string | null }>(NEWEST, [orderIds]);
+  const { newest } = rows[0]!;
+  if (newest !== null) await replicated();
+  return newest;
+}
+
+/**
  * Publishes one batch of changes: of some orders, of a sale, or the oldest of all. Never throws.
  * @returns how many were published
  */
@@ -118,16 +132,10 @@ export async function relayOutbox(
     return ids.length;
   }
 
-  /** The newest change of these orders that is certainly replicated. */
   let newest: string | null = null;
   try {
-    if (orderIds !== undefined) {
-      const { rows } = await postgres.pool.query<{ newest: string | null }>(NEWEST, [orderIds]);
-      newest = rows[0]!.newest;
-      if (newest === null) return 0;
-      // Before a connection is taken: as many requests as the pool has connections would each wait for another one.
-      await postgres.replicated();
-    }
+    if (orderIds !== undefined) newest = await newestReplicated(postgres, orderIds);
+    if (orderIds !== undefined && newest === null) return 0;
     return await inTransaction(postgres.pool, async (client) => ({
       commit: true,
       value: await relay(client),
