@@ -99,11 +99,11 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
     return sale;
   }
 
-  const waitingRoom = (perSecond = 1_000) =>
+  const waitingRoom = (perSecond = 1_000, validMs = VALID_MS) =>
     createWaitingRoom(
       turnsOf(place),
       () => perSecond,
-      () => VALID_MS,
+      () => validMs,
     );
 
   /** Customers take tickets in the minute before the start, some of them at the same time. */
@@ -219,6 +219,11 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
     for (const n of late) expect(new Set(turns.slice(4 * n, 4 * n + 4)).size).toBe(1);
     const expiresMs = turns[0]! + VALID_MS;
     expect([await turn(0, expiresMs - 1), await turn(0, expiresMs)]).toEqual([turns[0], expiresMs]);
+    // The sale's payment window became shorter, and with it the validity of its tickets.
+    const shorter = (atMs: number) => waitingRoom(10, 60_000).turn(sale, SEED, 'late-1', atMs);
+    const endMs = turns[4]! + 60_000;
+    expect(await shorter(endMs - 1)).toBe(turns[4]);
+    expect(await shorter(endMs)).toBeGreaterThanOrEqual(endMs);
   });
 
   it('gives whoever comes during the lottery a turn in what is left of it, never an earlier one than to a participant', async () => {
