@@ -82,6 +82,25 @@ it.each(['before the snapshot', 'after it', 'after it, and acknowledged at once'
   },
 );
 
+it('with CONFIRM=accepted, keeps what was accepted in all sales that were loaded elsewhere, also on a second try', async () => {
+  const orders = orderTable(postgres);
+  const sales = [(await openSale()).sale, (await openSale()).sale];
+  const old = mirrorOn(orders);
+  for (const { id } of sales) {
+    await reserveFor(redis, old, attemptOf(id, 'ann'));
+    await inAnotherEpoch(id);
+  }
+  const snapshot: OrderTable['snapshot'] = async () => {
+    throw new Error('this process dies');
+  };
+  await expect(mirrorOn({ ...orders, snapshot }, true).load(sales[0]!)).rejects.toThrow('dies');
+  const loading = mirrorOn(orders, true);
+  for (const sale of sales) {
+    expect(await loading.load(sale)).toBe(true);
+    expect(await loading.snapshot(sale.id)).toMatchObject({ remaining: 1, pending: 1, held: 1 });
+  }
+});
+
 // Ann's release reached the other Redis, where she was decided again and refused.
 it.each(['was not left', 'was left'])(
   'commits nothing that was reserved in a copy that %s, after the sale was loaded elsewhere',

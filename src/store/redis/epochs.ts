@@ -36,8 +36,8 @@ import type { RedisServer } from './server.ts';
 export interface RedisEpochs {
   /** The epoch of the server that has a key. @throws what Redis or Postgres throws when it cannot be determined now */
   current(key: string): Promise<number>;
-  /** The same, read from Redis and Postgres now. */
-  fresh(key: string): Promise<number>;
+  /** The same, read from Redis and Postgres now, with the earlier epochs of this server that were renewed. */
+  fresh(key: string): Promise<Pick<Found, 'epoch' | 'retired'>>;
   /** Ends this epoch of the server that has a key, unless another process has. @returns the new one @throws as `current` does */
   renew(key: string, epoch: number): Promise<number>;
   /** The same, if it is known; null: call `current`. @throws when the server is not connected */
@@ -58,6 +58,7 @@ interface Found {
   readonly identity: string;
   readonly timeline: string;
   readonly epoch: number;
+  readonly retired: readonly number[];
   /** How often the server's connection had been lost when it was found. */
   readonly connections: number;
 }
@@ -67,7 +68,7 @@ export function redisEpochs(
   { pool }: PostgresStore,
 ): RedisEpochs {
   const found = new Map<RedisServer, Found>();
-  const finding = new WeakMap<RedisServer, Promise<number>>();
+  const finding = new WeakMap<RedisServer, Promise<Found>>();
   let timeline: string | null = null;
 
   async function timelineOfPostgres(): Promise<string> {
@@ -77,28 +78,28 @@ export function redisEpochs(
     return rows[0]!.timeline;
   }
 
-  async function find(server: RedisServer, isFresh = false): Promise<number> {
+  async function find(server: RedisServer, isFresh = false): Promise<Found> {
     const { connections } = server;
     const { identity, isReplica } = await identify(server);
     if (isReplica)
       throw new FailureError('redis', 'unavailable', 'redis-readonly', 'this server is a replica');
     const before = found.get(server);
     const isSame = !isFresh && before?.identity === identity && before.timeline === timeline;
-    const epoch = isSame ? before : await epochOf(identity);
-    found.set(server, { ...epoch, connections });
-    return epoch.epoch;
+    const now = { ...(isSame ? before : await epochOf(identity)), connections };
+    found.set(server, now);
+    return now;
   }
 
   async function epochOf(identity: string): Promise<Omit<Found, 'connections'>> {
     timeline = await timelineOfPostgres();
     const now = timeline;
     // The update changes nothing; it makes RETURNING yield the row that another process wrote.
-    const { rows } = await pool.query<{ epoch: number }>(
+    const { rows } = await pool.query<Pick<Found, 'epoch' | 'retired'>>(
       `INSERT INTO redis_epochs (incarnation) VALUES ($1)
-       ON CONFLICT (incarnation) DO UPDATE SET incarnation = excluded.incarnation RETURNING epoch`,
+       ON CONFLICT (incarnation) DO UPDATE SET incarnation = excluded.incarnation RETURNING epoch, retired`,
       [`${identity} ${now}`],
     );
-    return { identity, timeline: now, epoch: rows[0]!.epoch };
+    return { identity, timeline: now, ...rows[0]! };
   }
 
   /** Forgets the epoch of a server that was promoted, or is a replica. The connection of one that does not answer is lost. */
@@ -123,12 +124,14 @@ export function redisEpochs(
       if (epoch !== null) return epoch;
       const running = finding.get(server) ?? find(server).finally(() => finding.delete(server));
       finding.set(server, running);
-      return running;
+      return (await running).epoch;
     },
     fresh: async (key) => find(serverOf(key), true),
     async renew(key, epoch) {
-      await pool.query('UPDATE redis_epochs SET epoch = DEFAULT WHERE epoch = $1', [epoch]);
-      return this.fresh(key);
+      const renew =
+        'UPDATE redis_epochs SET epoch = DEFAULT, retired = array_append(retired, epoch) WHERE epoch = $1';
+      await pool.query(renew, [epoch]);
+      return (await this.fresh(key)).epoch;
     },
     async supersede(key, epoch) {
       const server = serverOf(key);

@@ -202,15 +202,17 @@ export function createSaleMirror(
       const { state } = keys(sale.id);
       for (let tries = 0; tries < LOAD_TRIES; tries++) {
         // When one of two processes does not know of a promotion yet, the other decides.
-        const found = await epochs.fresh(state);
+        const { epoch: found, retired } = await epochs.fresh(state);
         const before = (await orders.loadedIn([sale.id])).get(sale.id) ?? null;
         // A copy of this epoch, from before the sale was loaded elsewhere, lacks what happened there; and the customer of a reservation in
         // it may have been refused there. So the epoch does not come back: no such reservation is committed. The copy is left before the
         // snapshot: with CONFIRM=accepted its orders are committed in any epoch, and what is acknowledged meanwhile must stay reserved.
+        // One whose epoch another load has renewed, of another sale or one that did not finish, is such a copy.
         const copy = Number(await redis.hget(state, 'epoch'));
-        const isOver = copy === -found || (copy === found && before !== null && before !== found);
-        if (isOver) await invalidate(sale.id, found);
-        const epoch = isOver ? await epochs.renew(state, found) : found;
+        const isCurrent = Math.abs(copy) === found;
+        const isOver = isCurrent ? copy < 0 || (before ?? found) !== found : retired.includes(Math.abs(copy));
+        if (isOver) await invalidate(sale.id, copy);
+        const epoch = isOver && isCurrent ? await epochs.renew(state, found) : found;
         if (!(await orders.markLoaded(sale.id, before, epoch))) continue;
         const taken = await takeSnapshot(sale.id);
         return scripts.load(keys(sale.id), taken.value, {
