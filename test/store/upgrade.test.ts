@@ -32,6 +32,7 @@ const RELEASED = {
   '20261127210000_vacuum_units': 'c8561a5abfb9eb6baf9d5d96897ba86f31abe3292186e6e1b4c8f493a616d49b',
   '20261127220000_turn_ends_with_window': '88676622be170852d06f2d605e5d78a1c0739dba21869fe5c00b32ebdd6302b3',
   '20261127230000_retired_epochs': '47508d9d35f9a55bbf1cebe3327cd464e915774d1e6f3af5021c7317ba52b27c',
+  '20261127240000_waitlist_leaves': '0acc3a0745372631c10eddb48ad2ec2cb06b65862f06a7ea8a3b1d2ab1f1da6f',
 };
 
 interface Recorded {

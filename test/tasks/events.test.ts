@@ -215,6 +215,8 @@ describe('the waitlist', () => {
     await post(`${url}/sales/${id}/restock`, { units: 1 });
     await allSent();
     expect(namedOf(id)).toEqual([['bob'], ['bob']]);
+    const waiting = 'SELECT user_id AS "userId" FROM waitlist WHERE sale_id = $1 AND named_at IS NULL';
+    expect((await stores.sql.query(waiting, [id])).rows).toEqual([]); // cat's turn has passed
   });
 
   it('names no customer of a sale that has ended', async () => {
