@@ -62,8 +62,11 @@ export interface OrderCommitter {
   readonly waiting: number;
   /** Orders answered with 202 that wait here, or that Postgres did not take, which wait in Redis for the reaper. */
   readonly backlog: number;
-  /** The reaper has settled what waits in Redis, or other processes have claimed it. */
-  caughtUp(): void;
+  /**
+   * A pass of the reaper begins.
+   * @returns takes how many reservations it saw in Redis: of those left to the reaper before the pass, no more wait
+   */
+  beginPass(): (pending: number) => void;
   /** Waits until nothing is queued or in progress. */
   idle(): Promise<void>;
 }
@@ -188,8 +191,11 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
     get backlog() {
       return batcher.waiting + leftToReaper;
     },
-    caughtUp() {
-      leftToReaper = 0;
+    beginPass() {
+      const before = leftToReaper;
+      return (pending) => {
+        leftToReaper -= Math.max(0, before - pending);
+      };
     },
     idle() {
       if (inProgress === 0) return Promise.resolve();

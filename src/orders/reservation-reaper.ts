@@ -86,7 +86,6 @@ export async function reapOnce(
     }
   }
   health.retain('sale', (id) => scanned.has(id) || memory?.has(Number(id)) === true);
-  if (unavailable === null && counts.failed + counts.postponed === 0) context.committer.caughtUp();
   if (unavailable === null) health.succeeded(REAP);
   else health.failed(REAP, unavailable);
   return counts;
@@ -105,7 +104,9 @@ interface Suspect {
 
 /** Sales with abandoned reservations, or with a mirror that differs from Postgres. */
 async function* suspects(context: ReaperContext, memory: PreviousPass | null): AsyncGenerator<Suspect> {
-  const { sales, mirror } = context;
+  const { sales, mirror, committer } = context;
+  const sawPending = committer.beginPass();
+  let pending = 0;
   const all = await sales.recent();
   const before = memory && new Map(memory);
   memory?.clear();
@@ -113,6 +114,8 @@ async function* suspects(context: ReaperContext, memory: PreviousPass | null): A
     const some = all.slice(from, from + limits.scanBatch);
     // When one of them cannot be read, each is checked by itself.
     const seen = await mirror.scan(some.map(({ id }) => id)).catch(() => null);
+    pending =
+      seen === null ? Number.POSITIVE_INFINITY : seen.reduce((sum, one) => sum + one.pending, pending);
     await leaveOldEpochs(context, some, seen ?? []);
     for (const [i, sale] of some.entries()) {
       const isChanged = seen !== null && seen[i]!.free !== null && seen[i]!.terms !== termsOf(sale);
@@ -125,6 +128,7 @@ async function* suspects(context: ReaperContext, memory: PreviousPass | null): A
       }
     }
   }
+  sawPending(pending);
 }
 
 /** Leaves those epochs in which a sale is loaded, although it was loaded in another one since. */

@@ -123,7 +123,7 @@ export function startTracing(
       get backlog() {
         return committer.backlog;
       },
-      caughtUp: () => committer.caughtUp(),
+      beginPass: () => committer.beginPass(),
       idle: () => committer.idle(),
       async commit(reservation, noTimeout) {
         if (!isTraced()) return committer.commit(reservation, noTimeout);

@@ -216,9 +216,17 @@ it('bounds the orders answered with 202 that Postgres does not take, until the r
   const health = testHealth(() => {}).loop('reservation-reaper');
   await expect(reapOnce({ ...context, health })).rejects.toThrow();
   expect(settlement.isBehind).toBe(true);
+  // One that Postgres always rejects stays in Redis, and is only one.
+  await redis.redis.zadd(`stampede:{sale:${saleId}}:reservations`, 1, `stuck ${randomUUID()} 1`);
+  await stores.sql.query(`
+    CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'never'; END $$;
+    CREATE TRIGGER reject BEFORE INSERT ON orders FOR EACH ROW WHEN (NEW.user_id = 'stuck') EXECUTE FUNCTION reject()`);
+  onTestFinished(
+    async () => void (await stores.sql.query('DROP TRIGGER reject ON orders; DROP FUNCTION reject()')),
+  );
   link.set('pass');
-  await reapOnce({ ...context, health });
-  expect(settlement.isBehind).toBe(false);
+  expect(await reapOnce({ ...context, health })).toMatchObject({ postponed: 1 });
+  expect([settlement.isBehind, committer.backlog]).toEqual([false, 1]);
 });
 
 it('is busy when the row of the sale is not free in time, and has placed nothing', async () => {

@@ -15,6 +15,7 @@ import { openTestStores } from '../support/stores.ts';
 
 const SALES = 5;
 const STOCK = 1_000;
+const beginPass = () => () => {};
 
 const stores = opened(openTestStores);
 const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
@@ -39,7 +40,7 @@ beforeEach(async () => {
     sales,
     orders,
     mirror,
-    committer: { caughtUp() {} } as ReaperContext['committer'],
+    committer: { beginPass } as unknown as ReaperContext['committer'],
     instruments: createInstruments(),
     log: (message, details) => {
       if (message.startsWith('repaired')) repaired.push((details as { saleId: number }).saleId);
@@ -108,7 +109,7 @@ it('commits abandoned reservations of a sale that is selling', async () => {
     committed.push(userId);
     return { kind: 'busy', reason: 'only seen' };
   };
-  const committer = { commit, caughtUp() {} } as unknown as ReaperContext['committer'];
+  const committer = { commit, beginPass } as unknown as ReaperContext['committer'];
   context = { ...context, committer };
   await take(1);
   await pass(new Map());
@@ -137,7 +138,7 @@ it('commits the other reservations when one fails, and retries that one', async 
   context = {
     ...context,
     health: background.loop('reservation-reaper'),
-    committer: { commit, caughtUp() {} } as unknown as ReaperContext['committer'],
+    committer: { commit, beginPass } as unknown as ReaperContext['committer'],
   };
   for (let passes = 0; passes < 3; passes++) await reapOnce(context);
   expect(committed.slice(0, 2)).toEqual(['bob', 'eve']);
