@@ -120,13 +120,16 @@ it('ends the tasks of a refunded order that were not delivered, and refunds a pa
   const undelivered = ['ship', 'award'].map((kind) => `${kind}:${paidId}`);
   const tasks = async () =>
     (
-      await stores.sql.query('SELECT state, last_error AS error FROM tasks WHERE key = ANY($1)', [
-        undelivered,
-      ])
+      await stores.sql.query(
+        'SELECT state, last_error AS error FROM tasks WHERE key = ANY($1) ORDER BY key DESC',
+        [undelivered],
+      )
     ).rows;
   await expect.poll(tasks).toMatchObject([{ state: 'done' }, { state: 'done' }]);
+  // One waits, and the other's attempt, of a worker that died an hour ago, is the last.
   await stores.sql.query(
-    `UPDATE tasks SET state = 'retry', run_at = now() + interval '1 hour' WHERE key = ANY($1)`,
+    `UPDATE tasks SET state = CASE kind WHEN 'ship' THEN 'retry' ELSE 'processing' END,
+       run_at = now() + interval '1 hour', updated_at = now() + interval '1 hour' WHERE key = ANY($1)`,
     [undelivered],
   );
   await stores.sql.query('UPDATE orders SET expires_at = clock_timestamp() WHERE id = $1', [lateId]);
@@ -139,7 +142,12 @@ it('ends the tasks of a refunded order that were not delivered, and refunds a pa
     ({ body }) => Boolean(body.finishedAt),
   );
   const ended = { state: 'done', error: 'the order was refunded' };
-  expect(await tasks()).toEqual([ended, ended]);
+  const inProgress = { state: 'processing', error: 'the order was refunded during an attempt' };
+  expect(await tasks()).toEqual([ended, inProgress]);
+  await stores.sql.query(`UPDATE tasks SET updated_at = now() - interval '1 hour' WHERE key = ANY($1)`, [
+    undelivered,
+  ]);
+  await expect.poll(tasks).toEqual([ended, ended]);
   await pay(service.url, lateId);
   expect([await statusOf(paidId), await statusOf(lateId)]).toEqual(['refund-due', 'refund-due']);
   await expect.poll(() => judge(stores.sql, stores.redis, id)).toMatchObject({ findings: [] });

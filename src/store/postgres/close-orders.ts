@@ -4,6 +4,7 @@
  */
 import type pg from 'pg';
 import type { OrderStatus } from '../../domain/order.ts';
+import { IS_LAST, REFUNDED } from './task-table.ts';
 
 export interface Closing {
   /** Orders in other statuses stay as they are. */
@@ -57,9 +58,12 @@ const CLOSE = `
       'paymentNotificationId', (SELECT n.id FROM payment_notifications AS n WHERE n.order_id = closed.id AND n.result IN ('paid', 'revived') LIMIT 1))
     FROM closed WHERE status = 'refund-due' ON CONFLICT (key) DO NOTHING
   ), undelivered AS (
-    UPDATE tasks SET state = 'done', last_error = 'the order was refunded', updated_at = now() FROM closed
-    WHERE closed.status = 'refund-due' AND tasks.key IN ('ship:' || closed.id, 'award:' || closed.id)
-      AND tasks.state IN ('waiting', 'retry', 'dead')
+    -- An attempt in progress may still deliver it, and is the last.
+    UPDATE tasks SET state = CASE state WHEN 'processing' THEN state ELSE 'done' END,
+      last_error = CASE state WHEN 'processing' THEN '${IS_LAST}' ELSE '${REFUNDED}' END,
+      updated_at = CASE state WHEN 'processing' THEN updated_at ELSE now() END
+    FROM closed WHERE closed.status = 'refund-due' AND tasks.key IN ('ship:' || closed.id, 'award:' || closed.id)
+      AND tasks.state <> 'done'
   ), outbox AS (
     INSERT INTO mirror_outbox (sale_id, change, order_id, user_id, units)
     SELECT sale_id, 'release', id, user_id, CASE WHEN $4 THEN quantity ELSE 0 END FROM closed WHERE $5

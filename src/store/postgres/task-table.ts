@@ -8,7 +8,8 @@
  *                    └──operator──── dead    retry
  *
  * From `processing` a task goes to `retry` when its attempt failed or its worker died, and to `dead` when that was the last
- * attempt, or when its kind has no handler. The operator's way back is POST /tasks/{id}/retry.
+ * attempt, or when its kind has no handler. The operator's way back is POST /tasks/{id}/retry. A refund ends what would deliver the
+ * order; an attempt in progress is then the last, whatever its result.
  *
  * `attempts` grows with every claim and is never reset, so it identifies a claim: a worker that was presumed dead and resumes
  * updates nothing. Every `limits.tasks.attempts`th failed attempt is final; an operator's retry therefore grants a full new
@@ -45,6 +46,16 @@ export async function addTask(
     payload,
   ]);
 }
+
+/** Why a task that would deliver an order ended. */
+export const REFUNDED = 'the order was refunded';
+/** The mark of one that was processing then; in its own row, so that the result of its attempt, which waits for the row, sees it. */
+export const IS_LAST = 'the order was refunded during an attempt';
+
+/** After a failed attempt. */
+const unlessLast = (state: string, error: string) =>
+  `state = CASE last_error WHEN '${IS_LAST}' THEN 'done' ELSE ${state} END,
+   last_error = CASE last_error WHEN '${IS_LAST}' THEN '${REFUNDED}' ELSE ${error} END`;
 
 /** The result of a failed attempt. */
 export interface TaskFailure {
@@ -131,10 +142,11 @@ const change = (from: string, set: string) => `
   UPDATE tasks SET ${set}, updated_at = now() WHERE id IN (SELECT id FROM mine) AND state IN (${from})`;
 
 /** @param attempts the parameter that holds the attempts of a round */
-const retryOrDie = (
-  attempts: string,
-) => `state = CASE WHEN attempts % ${attempts} = 0 THEN 'dead' ELSE 'retry' END,
-  run_at = now(), last_error = 'attempt ' || attempts || ': its worker died'`;
+const retryOrDie = (attempts: string) =>
+  `run_at = now(), ${unlessLast(
+    `CASE WHEN attempts % ${attempts} = 0 THEN 'dead' ELSE 'retry' END`,
+    `'attempt ' || attempts || ': its worker died'`,
+  )}`;
 
 const CLAIM = `${change(`'waiting', 'retry'`, TO_PROCESSING)} ${CLAIMED}`;
 
@@ -235,7 +247,7 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTabl
       )) === 1,
     failed: async ({ id, attempts }, { error, dead, inMs }) =>
       (await count(
-        `UPDATE tasks SET state = $3, last_error = $4, run_at = now() + $5 * interval '1 millisecond', updated_at = now()
+        `UPDATE tasks SET ${unlessLast('$3', '$4')}, run_at = now() + $5 * interval '1 millisecond', updated_at = now()
          WHERE id = $1 AND state = 'processing' AND attempts = $2`,
         [id, attempts, dead ? 'dead' : 'retry', asText(error), inMs],
       )) === 1,
