@@ -53,38 +53,28 @@ interface RelayContext {
 
 type Row = MirrorChange & { readonly id: string; readonly isOld: boolean; readonly loadedIn: number | null };
 
-// Skips rows that another process is publishing; the first change of each order comes first. ORDER BY and LIMIT leave the
-// planner one way to find it: a plan made while the table is empty is kept.
-const pick = (
-  condition: string,
-) => `SELECT id, change, order_id AS "orderId", sale_id AS "saleId", user_id AS "userId", units,
-    created_at < clock_timestamp() - make_interval(secs => $2 / 1000.0) AS "isOld",
-    (SELECT mirror_epoch FROM sales WHERE sales.id = m.sale_id) AS "loadedIn"
-  FROM mirror_outbox AS m
+// The first change of each order comes first. ORDER BY and LIMIT leave the planner one way to find it: a plan made while the table is
+// empty is kept.
+const changes = (columns: string, condition: string) => `SELECT ${columns} FROM mirror_outbox AS m
   WHERE ${condition} AND (order_id IS NULL
     OR id = (SELECT e.id FROM mirror_outbox AS e WHERE e.order_id = m.order_id ORDER BY e.id LIMIT 1))
-  ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED`;
-const OLDEST = { name: 'outbox-oldest', text: pick('sale_id <> ALL($3::int[])') };
-const OF_ORDERS = { name: 'outbox-of-orders', text: pick('order_id = ANY($3::uuid[]) AND id <= $4') };
-const OF_SALE = { name: 'outbox-of-sale', text: pick('sale_id = $3') };
-
-const NEWEST = 'SELECT max(id) AS newest FROM mirror_outbox WHERE order_id = ANY($1::uuid[])';
+  ORDER BY id LIMIT $1`;
+const find = (condition: string) => changes('id, sale_id AS "saleId"', condition);
+const OLDEST = { name: 'outbox-oldest', text: find('sale_id <> ALL($2::int[])') };
+const OF_ORDERS = { name: 'outbox-of-orders', text: find('order_id = ANY($2::uuid[])') };
+const OF_SALE = { name: 'outbox-of-sale', text: find('sale_id = $2') };
+/** Skips rows that another process is publishing. */
+const LOCK = {
+  name: 'outbox-lock',
+  text: `${changes(
+    `id, change, order_id AS "orderId", sale_id AS "saleId", user_id AS "userId", units,
+      created_at < clock_timestamp() - make_interval(secs => $2 / 1000.0) AS "isOld",
+      (SELECT mirror_epoch FROM sales WHERE sales.id = m.sale_id) AS "loadedIn"`,
+    'id = ANY($3::bigint[])',
+  )} FOR UPDATE SKIP LOCKED`,
+};
 
 const PUBLISH = 'publish changes';
-
-/**
- * Holds no connection while it waits: as many requests as the pool has connections would each wait for another one.
- * @returns the newest change of these orders, once it and those before it are replicated; null: there is none
- */
-async function newestReplicated(
-  { pool, replicated }: PostgresStore,
-  orderIds: readonly string[],
-): Promise<string | null> {
-  const { rows } = await pool.query<{ newest: string | null }>(NEWEST, [orderIds]);
-  const { newest } = rows[0]!;
-  if (newest !== null) await replicated();
-  return newest;
-}
 
 /**
  * Publishes one batch of changes: of some orders, of a sale, or the oldest of all. Never throws.
@@ -114,32 +104,43 @@ export async function relayOutbox(
     }
   }
 
-  async function relay(client: pg.PoolClient): Promise<number> {
+  /** Holds no connection while it waits: as many requests as the pool has connections would each wait for another one. */
+  async function findReplicated(): Promise<readonly string[]> {
     const query = () => {
-      if (orderIds !== undefined) return { ...OF_ORDERS, values: [...bounds, orderIds, newest] };
-      if (saleId !== undefined) return { ...OF_SALE, values: [...bounds, saleId] };
-      return { ...OLDEST, values: [...bounds, health?.backingOff('sale') ?? []] };
+      if (orderIds !== undefined) return { ...OF_ORDERS, values: [limits.outboxBatch, orderIds] };
+      if (saleId !== undefined) return { ...OF_SALE, values: [limits.outboxBatch, saleId] };
+      return { ...OLDEST, values: [limits.outboxBatch, health?.backingOff('sale') ?? []] };
     };
-    const bounds = [limits.outboxBatch, limits.outboxKeepMs];
-    const { rows } = await client.query<Row>(query());
-    if (rows.length > 0 && orderIds === undefined) await postgres.replicated();
+    const { rows } = await postgres.pool.query<{ id: string; saleId: number }>(query());
+    if (rows.length === 0) return [];
+    await postgres.replicated();
+    // What cannot be determined now fails below.
+    const sales = [...new Set(rows.map((row) => row.saleId))];
+    await Promise.all(sales.map((id) => mirror.epoch(id).catch(() => {})));
+    return rows.map(({ id }) => id);
+  }
+
+  async function relay(client: pg.PoolClient, ids: readonly string[]): Promise<number> {
+    const values = [limits.outboxBatch, limits.outboxKeepMs, ids];
+    const { rows } = await client.query<Row>({ ...LOCK, values });
     const results = await Promise.all(rows.map(apply));
-    const ids = rows.flatMap(({ id }, i) => (results[i] === true ? [id] : []));
-    if (ids.length > 0) await client.query('DELETE FROM mirror_outbox WHERE id = ANY($1)', [ids]);
+    const done = rows.flatMap(({ id }, i) => (results[i] === true ? [id] : []));
+    if (done.length > 0) await client.query('DELETE FROM mirror_outbox WHERE id = ANY($1)', [done]);
     const unavailable = results.find((result) => typeof result === 'object');
     if (unavailable === undefined) health?.succeeded(PUBLISH);
     else failed(PUBLISH, unavailable.error);
-    return ids.length;
+    return done.length;
   }
 
-  let newest: string | null = null;
   try {
-    if (orderIds !== undefined) newest = await newestReplicated(postgres, orderIds);
-    if (orderIds !== undefined && newest === null) return 0;
-    return await inTransaction(postgres.pool, async (client) => ({
-      commit: true,
-      value: await relay(client),
-    }));
+    const ids = await findReplicated();
+    if (ids.length > 0)
+      return await inTransaction(postgres.pool, async (client) => ({
+        commit: true,
+        value: await relay(client, ids),
+      }));
+    health?.succeeded(PUBLISH);
+    return 0;
   } catch (error) {
     failed(PUBLISH, error);
     return 0;
