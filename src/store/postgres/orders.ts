@@ -124,10 +124,10 @@ export function orderTable(postgres: PostgresStore): OrderTable {
       return rows[0] === undefined ? null : toOrder(rows[0]);
     },
     async list(saleId, { limit, before = null, status = null, search = null }) {
-      // An order id begins with its time: the index of ids is read from the newest of them to a week before the sale was created: clocks differ.
+      // An order id begins with its time: the index of ids is read back to an hour before the sale was created, since clocks differ.
       const { rows } = await pool.query<OrderRow>(
         `SELECT ${COLUMNS} FROM orders WHERE sale_id = $1
-           AND id >= (SELECT (lpad(to_hex((extract(epoch FROM created_at - interval '7 days') * 1000)::bigint), 12, '0')
+           AND id >= (SELECT (lpad(to_hex((extract(epoch FROM created_at - interval '1 hour') * 1000)::bigint), 12, '0')
              || repeat('0', 20))::uuid FROM sales WHERE sales.id = $1)
            AND ($2::uuid IS NULL OR id < $2) AND ($3::text IS NULL OR status = $3)
            AND ($4::text IS NULL OR strpos(lower(user_id), lower($4)) > 0 OR starts_with(id::text, lower($4)))
