@@ -43,7 +43,10 @@ export async function acquireAll(
   const lease = new Leases(leases);
   for (const resource of inOrder) {
     const waitMs = Math.max(0, untilMs - performance.now());
-    const result = await lock.acquire(resource, { ...options, waitMs });
+    const result = await lock.acquire(resource, { ...options, waitMs }).catch(async (defect) => {
+      await lease.release();
+      throw defect;
+    });
     if (result.kind !== 'held') {
       const released = lease.release();
       if (result.kind !== 'aborted') await released;
