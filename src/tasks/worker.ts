@@ -49,6 +49,8 @@ interface Attempt {
   /** Before the claim was sent, so before the database's instant of it; on `performance.now()`'s clock. */
   readonly claimedMs: number;
   readonly abort: AbortController;
+  /** Whether the worker no longer waits for the result. */
+  readonly isStopped: () => boolean;
 }
 
 /** The abort reason when the worker stops. */
@@ -61,6 +63,7 @@ export function startWorker(context: WorkerContext): Worker {
   const running = new Map<Promise<void>, AbortController>();
   let stopping = false;
   let aborted = false;
+  const isStopped = () => aborted;
   let woken = false;
   let endPause = () => {};
 
@@ -93,7 +96,7 @@ export function startWorker(context: WorkerContext): Worker {
   async function claim(free: number): Promise<number> {
     const claimedMs = performance.now();
     const claimed = await health.step('claim tasks', () => claimDue(free));
-    for (const task of claimed ?? []) start({ task, claimedMs, abort: new AbortController() });
+    for (const task of claimed ?? []) start({ task, claimedMs, abort: new AbortController(), isStopped });
     return claimed?.length === free ? 0 : bounds.pollMs;
   }
 
@@ -197,7 +200,7 @@ function messageOf(error: unknown): string {
  */
 async function record(
   { health, bounds, log }: WorkerContext,
-  { task, claimedMs, abort }: Attempt,
+  { task, claimedMs, isStopped }: Attempt,
   write: () => Promise<boolean>,
 ): Promise<void> {
   const item = `task ${task.id}`;
@@ -218,7 +221,7 @@ async function record(
       return;
     }
     const isLate = performance.now() + bounds.storeRetryMs > claimedMs + bounds.processingMs;
-    if (isLate || abort.signal.reason === STOPPED) return;
+    if (isLate || isStopped()) return;
     await sleep(bounds.storeRetryMs);
   }
 }
