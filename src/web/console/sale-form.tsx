@@ -60,9 +60,13 @@ export function SaleForm({ sale, label, onSubmit }: Props) {
           name === 'name' ? value !== before.name : !isSame(before[name], value),
         );
         const form = event.currentTarget;
-        // Inputs that were typed into ignore what the sale becomes later, and would be sent again with the next change.
+        // Inputs that were typed into ignore what the sale becomes later, and would be sent again with the next change. What was
+        // typed since the button was pressed stays.
+        const isSubmitted = () => [...new FormData(form)].every(([name, value]) => given.get(name) === value);
         if (changed.length > 0)
-          void onSubmit(Object.fromEntries(changed)).then((isChanged) => isChanged === true && form.reset());
+          void onSubmit(Object.fromEntries(changed)).then(
+            (isChanged) => isChanged === true && isSubmitted() && form.reset(),
+          );
       }}
     >
       <Field label="Name">
