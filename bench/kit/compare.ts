@@ -18,7 +18,15 @@ import { quantity } from '../../lab/kit/text.ts';
 import { terminalTable } from './report/index.ts';
 import { figure } from './report/numbers.ts';
 import type { Results } from './results.ts';
-import { type Interval, meanOf, median, noiseFloor, quotientOfMedians, quotients } from './statistics.ts';
+import {
+  type Interval,
+  interval,
+  meanOf,
+  median,
+  noiseFloor,
+  quotientOfMedians,
+  quotients,
+} from './statistics.ts';
 import type { MetricInfo, Point } from './suite.ts';
 import { type GoalRow, ratesOf, type SummaryRow } from './summary.ts';
 
@@ -120,9 +128,10 @@ function ratioOf({ metric: key, of, over, at: point = {}, atLeast, atMost, byRou
   return [{ row, metric, isBaseline: false, plain, divided: plain, noise: 0 }];
 }
 
-/** Where there was nothing before, any value is more beyond measure; null: there is none now either, or no figure. */
+/** Where no round had any before, and an interval above 0 has some now, it is more beyond measure; null: it is not, or no figure. */
 function fromNothing(now: readonly number[], old: readonly number[]): Interval | null {
-  if (now.length === 0 || old.length === 0 || median(now) === 0) return null;
+  const isNothing = old.length > 0 && old.every((value) => value === 0);
+  if (!isNothing || (interval(now)?.low ?? 0) <= 0) return null;
   return { median: Infinity, low: Infinity, high: Infinity, rounds: Math.min(now.length, old.length) };
 }
 

@@ -259,7 +259,7 @@ export function goalRows(goals: readonly Goal[], rows: Rows, plan: Omit<Measured
     const axes = Object.entries(at);
     const isAt = ({ point }: SummaryRow): boolean => axes.every(([axis, n]) => point[axis] === n);
     const [row, by] = [of, over].map((name) => rows.find((one) => one.cell === name && isAt(one)));
-    const counts = row?.verdict !== 'fail' && by?.verdict !== 'fail';
+    const counts = ![row, by].some((one) => one?.verdict?.startsWith('fail'));
     const own = ratesOf(counts ? row : undefined, metric);
     const under = ratesOf(by, metric);
     const byRound = [...own].flatMap(([round, rate]): [number, number][] => {

@@ -46,8 +46,8 @@ export interface OpenLoad {
   readonly onBegin?: (originMs: number) => void;
   /** Called a few times a second with the attempts answered so far. */
   readonly onProgress?: (answers: number) => void;
-  /** Called for each answer. @returns true: no attempt begins from now on; outstanding answers are awaited */
-  readonly onAnswer?: (answer: Answer) => boolean;
+  /** Called for each answer, with the units of its attempt. @returns true: no attempt begins from now on; outstanding answers are awaited */
+  readonly onAnswer?: (answer: Answer, units: number) => boolean;
   /** Called for each attempt that ends without an answer; not sent: dropped, or no connection. */
   readonly onMissing?: (wasSent: boolean) => void;
 }
@@ -191,7 +191,8 @@ class OpenLoop implements Events {
   answered(attempt: number, status: number, body: string): void {
     const answer = readAnswer(status, body);
     this.#recorder.answered(attempt, this.#nowUs(), status, answer, body);
-    if (this.#load.onAnswer?.(answer)) this.#last = this.#taken;
+    const { users, quantities = oneUnit, onAnswer } = this.#load;
+    if (onAnswer?.(answer, unitsOf(users[attempt]!, quantities))) this.#last = this.#taken;
   }
 
   finished(attempt: number, connection: Connection): void {

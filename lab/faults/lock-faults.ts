@@ -1,4 +1,5 @@
 /** The faults that strike a lock, in the order of the columns. */
+import { existsSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { LockCell } from '../clients/lock-cells.ts';
 import { eventually } from '../kit/eventually.ts';
@@ -72,6 +73,7 @@ export const lockFaults: readonly LockFault[] = [
     happens:
       'The holder is stopped for longer than its lease, then continues: garbage collection, a throttled container, a suspended virtual machine.',
     workMs: 3_000,
+    lacks: () => (existsSync('/proc/self/stat') ? null : 'no /proc: the pause cannot be seen to begin'),
     strike: ({ holder }) => holder.pause(),
     lastsMs: 1_800,
     heal: async ({ holder }) => holder.signal('SIGCONT'),

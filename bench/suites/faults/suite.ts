@@ -66,6 +66,8 @@ function readFaultOptions(given: Given, { smoke }: CommonOptions, mistakes: stri
 
 function cellsOf(options: Options): { cells: LabCell[]; mistakes: readonly string[] } {
   const { cells: locks, mistakes } = chosenLocks(options.locks);
+  const isStruck = (table: readonly { readonly name: string }[]): boolean =>
+    table.some(({ name }) => options.faults.includes(name));
   const named = options.strategies.map((name): LabCell => {
     const strategy = name in modes ? 'lua' : name;
     const { summary, guarantees } = strategies.get(strategy)!.description;
@@ -73,7 +75,15 @@ function cellsOf(options: Options): { cells: LabCell[]; mistakes: readonly strin
     return { ...common, subject: 'strategy', strategy, redis: 'single', env: {}, ...modes[name] };
   });
   const ofLocks = locks.map((lock): LabCell => ({ ...lock, unsafe: false, subject: 'lock' })); // locks have no verdict
-  return { cells: [...ofLocks, ...named], mistakes };
+  // Without a fault there is nothing to judge.
+  const cells = [...(isStruck(lockFaults) ? ofLocks : []), ...(isStruck(strategyFaults) ? named : [])];
+  return {
+    cells,
+    mistakes:
+      cells.length > 0
+        ? mistakes
+        : [...mistakes, '--faults: none of them is of the chosen locks and strategies'],
+  };
 }
 
 interface Place extends Pick<Environment, 'scratch' | 'signal'> {
@@ -198,7 +208,7 @@ const histories = (result: FaultResult, verdict: StrategyTrial['consistency']): 
 
 const isBroken = (result: FaultResult): boolean =>
   strategyTrials(result)?.some(({ word }) => word === 'oversold' || word === 'broken') === true;
-/** Whether a fault could not be run or judged: what it shows is not known. */
+/** Whether a fault of a strategy could not be run or judged: what it shows is not known. */
 const isUnknown = (result: FaultResult): boolean =>
   strategyTrials(result)?.some(({ word }) => word === 'not audited') === true ||
   Object.values(result.outcomes).some((one) => typeof one === 'string' && one.startsWith(NOT_RUN));
@@ -244,9 +254,10 @@ Every server and process is started by the bench and ends with it; locks whose s
   checks: [],
   goals: [],
   verdict(result, { unsafe }) {
+    if (result.subject === 'lock') return null; // the matrix judges it
     if (isBroken(result)) return unsafe ? 'fail (expected)' : 'fail';
     if (isUnknown(result)) return 'unknown';
-    return result.subject === 'lock' ? null : 'pass';
+    return strategyTrials(result)?.length === 0 ? null : 'pass'; // it may have met no fault
   },
   matrices: matricesOf,
   report: {

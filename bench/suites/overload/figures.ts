@@ -35,13 +35,17 @@ export function overloadOf(history: readonly HistoryRecord[], schedule: Float64A
     admittedP99Ms: p99Ms(admitted),
     busyP99Ms: p99Ms(busy),
     other: history.length - admitted.length - busy.length,
-    admittedBySecond: Array.from({ length: (seconds.at(-1)?.[0] ?? -1) + 1 }, (_, second) => [
+    admittedBySecond: Array.from({ length: secondsOf(history, schedule) }, (_, second) => [
       second,
       bySecond.get(second)?.length ?? 0,
     ]),
     p99BySecond: seconds.map(([second, records]) => [second, p99Ms(records) ?? 0]),
   };
 }
+
+/** Up to the last in which an attempt was due. */
+const secondsOf = (history: readonly HistoryRecord[], schedule: Float64Array): number =>
+  history.reduce((most, { id }) => Math.max(most, Math.floor(schedule[id]! / 1e6) + 1), 0);
 
 export interface Recovery {
   /** From the end of the overload to the end of the first half second with 90 % of the capacity; null: there was none. */

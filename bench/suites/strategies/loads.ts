@@ -8,7 +8,7 @@
  * has died.
  */
 import { createSale } from '../../../lab/clients/admin.ts';
-import type { AttemptOutcome, HistoryRecord } from '../../../lab/history.ts';
+import type { HistoryRecord } from '../../../lab/history.ts';
 import { number, percent } from '../../../lab/kit/text.ts';
 import type { Service } from '../../../lab/service.ts';
 import { type CpuUsage, startCpu } from '../../kit/cpu.ts';
@@ -16,7 +16,6 @@ import type { Trial } from '../../kit/suite.ts';
 import { attemptList, poisson } from '../../load/attempts.ts';
 import { runK6 } from '../../load/k6.ts';
 import { runOpenLoop } from '../../load/open.ts';
-import type { Quantities } from '../../load/purchase.ts';
 import type { Generator, RateLoad } from '../../load/rate.ts';
 import type { StrangeAnswer } from '../../load/recorder.ts';
 import type { StrategyCell, StrategyOptions } from './options.ts';
@@ -196,10 +195,6 @@ function capacity(point: StrategyPoint, warmRate: number, context: LoadsContext)
   };
 }
 
-/** Whether no further order is possible: all want the same number of units, or there is none. */
-const isSoldOut = (outcome: AttemptOutcome, quantities: Quantities | null): boolean =>
-  outcome === 'sold-out' || (outcome === 'not-enough-units' && quantities?.least === quantities?.most);
-
 const usersOf = (attempts: number, seed: number): string[] =>
   attemptList({ attempts, buyers: Math.ceil(attempts * firstAttempts), seed });
 
@@ -209,6 +204,7 @@ function sellOut(point: StrategyPoint, seed: number, context: LoadsContext): Loa
   const schedule = poisson({ ratePerSecond, durationMs, seed });
   const users = usersOf(schedule.length, seed);
   const connections = Math.max(1, Math.min(sellOutConnections, schedule.length));
+  const least = quantities?.least ?? 1;
   let accepted = 0;
   let soldOutMs: number | null = null;
   return {
@@ -219,10 +215,10 @@ function sellOut(point: StrategyPoint, seed: number, context: LoadsContext): Loa
         ...{ url: service.url, saleId, users, schedule, connections, maxOutstanding, mayWait: true },
         ...{ requestTimeoutMs, signal: end, ...(quantities && { quantities }) },
         onProgress: (completed) => onStep(`sell-out, ${number(completed)} attempts`),
-        onAnswer: ({ outcome }) => {
-          if (outcome === 'accepted') accepted++;
-          if (isSoldOut(outcome, quantities) && (quantities !== null || accepted >= stock))
-            soldOutMs ??= performance.now();
+        onAnswer: ({ outcome }, units) => {
+          if (outcome === 'accepted') accepted += units;
+          const isRefused = outcome === 'sold-out' || outcome === 'not-enough-units';
+          if (isRefused && accepted > stock - least) soldOutMs ??= performance.now();
           return soldOutMs !== null && performance.now() - soldOutMs >= afterSoldOutMs;
         },
       });
