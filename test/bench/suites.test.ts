@@ -61,12 +61,12 @@ describe('npm run bench', { timeout: BOUND_MS }, () => {
   const small = '--duration 0.6 --stock 60 --rate 1500 --warmup 0.3';
 
   it('compares strategies: capacity, selling out and audits, and leaves no database', async () => {
-    const { results, latest, code } = await finished(`--smoke --strategies unsafe,lua,for-update ${small}`);
+    const { results, latest, code } = await finished(`--smoke --strategies unsafe,lua ${small}`);
     const trials = results.trials as readonly StrategyResult[];
     expect(trials.map(({ cell, load }) => `${cell} ${load}`).sort()).toEqual([
-      ...['for-update closed', 'for-update open', 'lua closed', 'lua open', 'unsafe closed', 'unsafe open'],
+      ...['lua closed', 'lua open', 'unsafe closed', 'unsafe open'],
     ]);
-    const expected = { lua: 'pass', 'for-update': 'pass', unsafe: 'fail (expected)' };
+    const expected = { lua: 'pass', unsafe: 'fail (expected)' };
     expect({ ...verdictsOf(results), code }).toMatchObject({ ...expected, code: 0 });
     const safe = trials.filter((one) => !one.unsafe);
     for (const { load, audit, accepted, soldOut, history, generator } of safe) {
@@ -111,7 +111,6 @@ describe('npm run bench', { timeout: BOUND_MS }, () => {
 
   it.each([
     ['--strategies lau', 'did you mean "lua"?'],
-    ['fault', 'there is no suite "fault"'],
     ['locks --locks redsi', 'there is no lock "redsi"; did you mean "redis"?'],
     ['limits --cells bear', 'there is no cell "bear"; did you mean "bare"?'],
   ])('rejects %s before anything starts', async (args, why) => {
@@ -140,22 +139,19 @@ describe('the other suites', { timeout: BOUND_MS }, () => {
     expect(scripted['solo.commands']!.median).toBeGreaterThan(2 * scripted['solo.requests']!.median);
   }, 180_000);
 
-  it('faults shows a lock that keeps one holder and one that does not, and strategies with their audit', async () => {
-    const subjects = '--locks redis,redis-owner --strategies unsafe,lua';
+  it('faults shows a lock that keeps one holder and one that does not, and a strategy with its audit', async () => {
+    const subjects = '--locks redis,redis-owner --strategies unsafe';
     const faults = 'faults --smoke --faults holder-paused,redis-emptied';
     const { code, results } = await finished(`${faults} ${subjects}`);
     const words = results.matrices!.map(({ rows }) =>
       rows.map(({ name, cells }) => `${name}: ${cells[0]?.word}`),
     );
-    expect(words).toEqual([
-      ['redis-owner: two holders', 'redis: one holder'],
-      ['unsafe: oversold', 'lua: kept'],
-    ]);
+    expect(words).toEqual([['redis-owner: two holders', 'redis: one holder'], ['unsafe: oversold']]);
     expect(code).toBe(0);
   });
 
   it('points finds duplicates where a lock alone guards, and none behind the unique key', async () => {
-    const { code, results } = await finished('points --smoke');
+    const { code, results } = await finished('points --smoke --duration 0.3');
     const expected = { 'unique-key': 'pass', lock: 'pass', 'lock-alone': 'fail (expected)' };
     expect(verdictsOf(results)).toEqual(expected);
     for (const { values } of results.summary) {

@@ -3,7 +3,7 @@
  * wants, and none ends in a deadlock. The order of locks: docs/explanation/consistency.md.
  */
 import type pg from 'pg';
-import { beforeAll, expect, it } from 'vitest';
+import { beforeAll, beforeEach, expect, it } from 'vitest';
 import type { Attempt } from '../../src/domain/order.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { createLifecycle } from '../../src/orders/lifecycle.ts';
@@ -34,6 +34,9 @@ beforeAll(() => {
     });
   });
 });
+
+// The audit of a sale reads all rows.
+beforeEach(() => bench.sql.query('TRUNCATE sales, points_entries, payment_notifications, tasks CASCADE'));
 
 /** Pairs that run at once. Each uses two connections; another one holds what they want. */
 const TOGETHER = 6;

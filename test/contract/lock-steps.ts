@@ -1,5 +1,6 @@
 /** Steps shared by the tests of the locks. */
 import { expect } from 'vitest';
+import { eventually } from '../../lab/kit/eventually.ts';
 import {
   type AcquireOptions,
   type AcquireResult,
@@ -9,7 +10,6 @@ import {
   MAX_MS,
   type ReleaseResult,
 } from '../../src/locks/lock.ts';
-import { eventually } from '../support/client.ts';
 import type { LockFixture, LockProcess } from '../support/lock-groups.ts';
 
 /** The longest wait for a lock that becomes free. */

@@ -248,7 +248,7 @@ export class TestSale {
 
   /** Waits until nothing is left between the stores. */
   async untilIdle(redis?: Redis): Promise<void> {
-    await expect.poll(() => this.pendingWork(redis), { timeout: IDLE_MS }).toEqual([]);
+    await expect.poll(() => this.pendingWork(redis), { timeout: IDLE_MS, interval: 250 }).toEqual([]);
   }
 
   /** More customers come than units are free. @returns a violation unless each free unit is sold once */
