@@ -17,6 +17,7 @@ export const FULL_ONLY = [
   'test/bench/locks.test.ts',
   'test/bench/open.test.ts',
   'test/bench/post-load.test.ts',
+  'test/bench/race-stop.test.ts',
   'test/bench/rate.test.ts',
   'test/bench/report-page.test.ts',
   'test/bench/round-trips.test.ts',
