@@ -1,5 +1,6 @@
 import { defineConfig } from 'vitest/config';
 import { valkeyFolder } from './lab/servers/valkey.ts';
+import { Order } from './test/support/order.ts';
 import { Reporter } from './test/support/reporter.ts';
 import { FULL_ONLY, IN_BOTH, ON_VALKEY, QUICK_ONLY, TIMED } from './test/tiers.ts';
 
@@ -27,6 +28,7 @@ export default defineConfig({
   test: {
     globalSetup: ['test/support/global-setup.ts'],
     reporters: [new Reporter()],
+    sequence: { sequencer: Order },
     projects: [
       {
         test: {
