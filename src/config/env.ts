@@ -359,4 +359,4 @@ const NAMES = Object.keys(
 
 /** Names in `.env` that nothing reads, and that are not misspelt: those are mistakes. */
 export const unreadNames = (fileNames: readonly string[]): string[] =>
-  unknownNames(fileNames, NAMES).filter((name) => !name.startsWith('OTEL_')); // its exporter reads the environment
+  unknownNames(fileNames, NAMES).filter((name) => !name.startsWith('OTEL_EXPORTER_OTLP_')); // its exporter reads them

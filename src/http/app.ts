@@ -1,35 +1,14 @@
 /** The Express application: routes and error handling. */
 import express, { type ErrorRequestHandler, type Express, type Request, type Response } from 'express';
 import helmet from 'helmet';
-import { limits } from '../config/limits.ts';
-import type { WebhookSecret } from '../config/webhook-secret.ts';
-import type { Lifecycle } from '../orders/lifecycle.ts';
-import type { Payments } from '../orders/payments.ts';
-import type { Purchases } from '../orders/purchase.ts';
-import type { SaleRefunds } from '../orders/sale-refunds.ts';
-import type { Ledger } from '../points/ledger.ts';
 import { storeFailure } from '../store/failures/any-store.ts';
 import { KeyReusedError } from '../store/postgres/idempotency.ts';
-import type { SaleTable } from '../store/postgres/sales.ts';
-import type { Waitlist } from '../store/postgres/waitlist.ts';
-import type { Strategy } from '../strategies/strategy.ts';
-import type { TaskAdmin } from '../tasks/tasks.ts';
-import {
-  type AdminTokens,
-  administration,
-  isAdministrator,
-  noAdministration,
-  type RecordEvent,
-} from './admin.ts';
-import type { Assets } from './assets.ts';
-import type { Broadcast } from './broadcast.ts';
-import type { Callers } from './callers.ts';
-import type { ClientLimits } from './client-limits.ts';
+import { administration, isAdministrator, noAdministration } from './admin.ts';
+import type { HttpContext } from './context.ts';
 import { hostMistake } from './node-server.ts';
-import { ProblemError, problemBody, sendProblem } from './problems.ts';
+import { busy, ProblemError, problemBody, sendProblem } from './problems.ts';
 import { purchaseRoute } from './purchase/route.ts';
-import type { TicketGate } from './purchase/ticket-gate.ts';
-import { boundReads, type Reads } from './reads.ts';
+import { boundReads } from './reads.ts';
 import { type ConsoleContext, consoleRoutes } from './routes/console.ts';
 import { eventRoutes } from './routes/events.ts';
 import { orderListRoutes } from './routes/order-lists.ts';
@@ -37,53 +16,11 @@ import { orderRoutes } from './routes/orders.ts';
 import { missingPage, pageRoutes } from './routes/pages.ts';
 import { pointRoutes } from './routes/points.ts';
 import { saleRoutes } from './routes/sales.ts';
-import {
-  metricsText,
-  operationRoutes,
-  runChecks,
-  type ServiceContext,
-  serviceRoutes,
-} from './routes/service.ts';
+import { metricsText, operationRoutes, runChecks, serviceRoutes } from './routes/service.ts';
 import { taskRoutes } from './routes/tasks.ts';
-import { type TicketContext, ticketRoutes } from './routes/tickets.ts';
+import { ticketRoutes } from './routes/tickets.ts';
 import { waitlistRoutes } from './routes/waitlist.ts';
 import { watchResponse } from './unread-responses.ts';
-
-export interface HttpContext {
-  readonly service: ServiceContext;
-  readonly strategy: Strategy;
-  readonly purchases: Purchases;
-  readonly sales: SaleTable;
-  readonly reads: Reads;
-  readonly lifecycle: Lifecycle;
-  readonly refunds: SaleRefunds;
-  /** Null: no event would name its customers. */
-  readonly waitlist: Waitlist | null;
-  readonly payments: Payments;
-  readonly ledger: Ledger;
-  readonly tasks: TaskAdmin;
-  readonly paymentSecrets: readonly WebhookSecret[];
-  /** ISO 4217; null: the pages show amounts without a currency. */
-  readonly currency: string | null;
-  readonly callers: Callers;
-  /** Null: AUTH=none. */
-  readonly ticketing: { readonly gate: TicketGate; readonly routes: TicketContext } | null;
-  /** Null: the server has no administrative routes. */
-  readonly adminTokens: AdminTokens | null;
-  readonly saleEvents: Broadcast<number>;
-  readonly clientLimits: ClientLimits;
-  readonly assets: Assets;
-  /** Streams end when it fires. */
-  readonly stopping: AbortSignal;
-  /** Receives failures of stores that a route answers itself, or a stream has. @param operation such as 'watch-sales' */
-  readonly onStoreError: (operation: string, error: unknown, ids?: object) => void;
-  /** Records administrative acts. */
-  readonly record: RecordEvent;
-  /** Receives failures to record the answer to one. */
-  readonly onUnrecorded: (error: unknown) => void;
-  /** Receives unexpected errors. */
-  readonly onError: (error: unknown, request: { readonly method: string; readonly path: string }) => void;
-}
 
 export function createApp(context: HttpContext): Express {
   const app = express();
@@ -167,12 +104,7 @@ function errorHandler({ onError }: HttpContext): ErrorRequestHandler {
     const client = clientProblem(error);
     if (client !== null) return sendProblem(res, problemBody(...client));
     const store = storeProblem(error);
-    if (store !== null) {
-      const { slug } = store;
-      const afterS = slug === 'unknown-outcome' ? limits.unknownRetryAfterS : limits.retryAfterS;
-      res.setHeader('Retry-After', String(afterS));
-      return sendProblem(res, problemBody(store.slug, store.detail, { reason: store.reason }));
-    }
+    if (store !== null) return sendProblem(res, store.body);
     onError(error, { method: req.method, path: req.path });
     const detail = 'The error was logged. It is safe to repeat a purchase.';
     return sendProblem(res, problemBody('internal-error', detail));
@@ -196,20 +128,10 @@ function clientProblem(error: { type?: string; status?: number }): [ClientSlug, 
   return clientError ? ['invalid-request', 'The request is malformed.'] : null;
 }
 
-function storeProblem(
-  error: unknown,
-): { slug: 'busy' | 'unknown-outcome'; reason: string; detail: string } | null {
-  const failure = storeFailure(error);
-  if (failure.kind === 'defect') return null;
-  return failure.kind === 'unknown'
-    ? {
-        slug: 'unknown-outcome',
-        reason: failure.reason,
-        detail: 'A store did not answer. Check the result before you repeat the request.',
-      }
-    : {
-        slug: 'busy',
-        reason: failure.reason,
-        detail: 'Nothing was changed. Retry after the delay in Retry-After.',
-      };
+function storeProblem(error: unknown): ProblemError | null {
+  const { kind, reason } = storeFailure(error);
+  if (kind === 'defect') return null;
+  if (kind !== 'unknown') return busy(reason);
+  const detail = 'A store did not answer. Check the result before you repeat the request.';
+  return new ProblemError('unknown-outcome', detail, { reason });
 }

@@ -6,9 +6,8 @@
 import type { Request, Response } from 'express';
 import type { Identity } from '../access/identity.ts';
 import type { SharedLimits } from '../access/shared-limits.ts';
-import { limits } from '../config/limits.ts';
 import type { AdminTokens } from './admin.ts';
-import { ProblemError } from './problems.ts';
+import { busy, ProblemError } from './problems.ts';
 
 export interface Caller {
   /** For the audit log. */
@@ -71,10 +70,9 @@ async function customerOf(
     throw new ProblemError('unauthorized', detail);
   }
   onError('read-issuer-keys', result.error);
-  res.setHeader('Retry-After', String(limits.retryAfterS));
   const detail =
     'The keys of the issuer cannot be read. Nothing was changed. Retry after the delay in Retry-After.';
-  throw new ProblemError('busy', detail, { reason: 'issuer-unreachable' });
+  throw busy('issuer-unreachable', detail);
 }
 
 /** @param waitS for `Retry-After`, seconds */

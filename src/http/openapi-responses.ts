@@ -1,6 +1,6 @@
-/** What the paths of the OpenAPI document share: responses, with one schema for each problem and its headers, and who may send what. */
+/** What the paths of the OpenAPI document share: operations, responses, one schema for each problem and its headers, and who may send what. */
 import { z } from 'zod';
-import type { ZodOpenApiResponseObject } from 'zod-openapi';
+import type { ZodOpenApiOperationObject, ZodOpenApiResponseObject } from 'zod-openapi';
 import { type Problem, type ProblemSlug, problems, repeats } from './problems.ts';
 import { saleIdSchema } from './schemas.ts';
 
@@ -110,7 +110,7 @@ const malformed = Object.entries(MALFORMED).map(([status, [id, description]]) =>
 ]);
 
 /** The problems of a route, beside those of any route. */
-export function failures(...own: ProblemSlug[]): Record<string, ZodOpenApiResponseObject> {
+function failures(...own: ProblemSlug[]): Record<string, ZodOpenApiResponseObject> {
   const byStatus = new Map<number, ProblemSlug[]>();
   for (const slug of new Set(own)) {
     const { status } = problems[slug];
@@ -137,7 +137,8 @@ export const STORES: ProblemSlug[] = ['busy', 'unknown-outcome'];
 export const BODY: ProblemSlug[] = ['too-large', 'unsupported-media-type'];
 /** `not-found`: with ADMIN_PORT, on the other port. */
 export const ADMIN: ProblemSlug[] = ['unauthorized', 'forbidden', 'not-found'];
-export const CUSTOMER: ProblemSlug[] = ['unauthorized'];
+const CUSTOMER: ProblemSlug[] = ['unauthorized'];
+const KEY: ProblemSlug[] = ['key-reused'];
 export const admin = [{ adminToken: [] }, {}];
 export const customer = [{ customerToken: [] }, { adminToken: [] }, {}];
 export const anyone: [] = [];
@@ -154,3 +155,27 @@ export const keyHeader = z.object({
     }),
 });
 export const salePath = z.object({ saleId: saleIdSchema });
+
+interface Described extends Omit<ZodOpenApiOperationObject, 'tags' | 'security' | 'responses'> {
+  readonly answers: Record<string, ZodOpenApiResponseObject>;
+  /** Its own, beside those that follow from its body, security, key and stores. */
+  readonly problems?: readonly ProblemSlug[];
+}
+
+/** Describes operations of a tag. @param stores the problems of the stores that they use */
+export const tagged =
+  (tag: string, stores = STORES) =>
+  (
+    security: Record<string, string[]>[],
+    { answers, problems = [], ...described }: Described,
+  ): ZodOpenApiOperationObject => {
+    const { requestBody, requestParams } = described;
+    const responses = failures(
+      ...(requestBody === undefined ? [] : BODY),
+      ...(security === admin ? ADMIN : security === customer ? CUSTOMER : []),
+      ...problems,
+      ...(requestParams?.header === keyHeader ? KEY : []),
+      ...stores,
+    );
+    return { ...described, tags: [tag], security, responses: { ...answers, ...responses } };
+  };

@@ -3,71 +3,54 @@ import { z } from 'zod';
 import { createDocument, type ZodOpenApiPathsObject } from 'zod-openapi';
 import * as a from './answer-schemas.ts';
 import {
-  ADMIN,
   admin,
   anyone,
-  BODY,
   body,
-  CUSTOMER,
   customer,
   events,
-  failures,
   json,
   keyHeader,
   location,
   nextPage,
-  STORES,
   salePath,
+  tagged,
   ticket,
 } from './openapi-responses.ts';
 import { salePaths } from './openapi-sales.ts';
 import * as s from './schemas.ts';
 
 const userPath = z.object({ userId: s.userIdSchema });
-const ticketPaths: ZodOpenApiPathsObject = {
-  '/sales/{saleId}/tickets': {
-    post: {
-      operationId: 'createTicket',
-      summary: 'Get a ticket, with AUTH=jwt',
-      description:
-        'A purchase needs it. Until the lottery of the sale ends the turn is drawn by lot; later it is the next free one. A repeat returns the same turn until the ticket expires.',
-      tags: ['Orders'],
-      security: customer,
-      requestParams: { path: salePath },
-      requestBody: { ...body(s.ticketRequestSchema), required: false },
-      responses: {
-        '201': json(a.ticketSchema, 'The ticket'),
-        ...failures(
-          ...BODY,
-          ...CUSTOMER,
-          'forbidden',
-          'not-found',
-          'proof-required',
-          'unknown-sale',
-          'sold-out',
-          'sale-not-open',
-          ...STORES,
-        ),
-      },
-    },
-  },
-};
+const order = tagged('Orders');
+const points = tagged('Points');
+const task = tagged('Tasks');
+const service = tagged('Service', []);
 
 const UNCOMMITTED =
   'An order that was accepted with 202 and is not committed yet gives 503 `busy` with Retry-After rather than 404.';
 
-const orderPaths: ZodOpenApiPathsObject = {
+const paths: ZodOpenApiPathsObject = {
+  ...salePaths,
+  '/sales/{saleId}/tickets': {
+    post: order(customer, {
+      operationId: 'createTicket',
+      summary: 'Get a ticket, with AUTH=jwt',
+      description:
+        'A purchase needs it. Until the lottery of the sale ends the turn is drawn by lot; later it is the next free one. A repeat returns the same turn until the ticket expires.',
+      requestParams: { path: salePath },
+      requestBody: { ...body(s.ticketRequestSchema), required: false },
+      answers: { '201': json(a.ticketSchema, 'The ticket') },
+      problems: ['forbidden', 'not-found', 'proof-required', 'unknown-sale', 'sold-out', 'sale-not-open'],
+    }),
+  },
   '/sales/{saleId}/orders': {
-    post: {
+    post: order(ticket, {
       operationId: 'placeOrder',
       summary: 'Buy one unit, or several at once',
       description:
         'All units or none. A repeat by the same user returns the same order, whatever its quantity. With AUTH=jwt it needs a ticket as Authorization: Bearer, which names the user; `userId` is ignored, and the body may be left out.',
-      tags: ['Orders'],
-      security: ticket,
       requestParams: { path: salePath },
       requestBody: { ...body(s.purchaseSchema), required: false },
-      responses: {
+      answers: {
         '200': json(a.placedOrderSchema, 'The existing order of the user', location('order')),
         '201': json(a.placedOrderSchema, 'The order, committed in Postgres', location('order')),
         '202': json(
@@ -75,43 +58,37 @@ const orderPaths: ZodOpenApiPathsObject = {
           'With CONFIRM=accepted: the units are reserved; the commit follows',
           location('order'),
         ),
-        ...failures(
-          ...BODY,
-          'invalid-ticket',
-          'too-early',
-          'unknown-sale',
-          'sold-out',
-          'not-enough-units',
-          'sale-not-open',
-          ...STORES,
-        ),
       },
-    },
-    get: {
+      problems: [
+        'invalid-ticket',
+        'too-early',
+        'unknown-sale',
+        'sold-out',
+        'not-enough-units',
+        'sale-not-open',
+      ],
+    }),
+    get: order(customer, {
       operationId: 'getOrdersOfSale',
       summary:
         'The order of a user in a sale; for administrators, without `userId`, all orders, newest first',
       description: `The active order of the user, or else the last closed one. \`search\` finds orders whose customer has the text, or whose id begins with it. ${UNCOMMITTED}`,
-      tags: ['Orders'],
-      security: customer,
       requestParams: { path: salePath, query: s.userQuerySchema.extend(s.orderListQuerySchema.shape) },
-      responses: {
+      answers: {
         '200': json(z.union([a.orderSchema, z.array(a.orderSchema)]), 'The order; or orders', {
           Link: nextPage('/sales/{saleId}/orders'),
         }),
-        ...failures(...ADMIN, 'unknown-order', 'unknown-sale', ...STORES),
       },
-    },
+      problems: ['forbidden', 'not-found', 'unknown-order', 'unknown-sale'],
+    }),
   },
   '/sales/{saleId}/orders.csv': {
-    get: {
+    get: order(admin, {
       operationId: 'exportOrders',
       summary: 'All orders of a sale as CSV (RFC 4180), newest first',
       description: 'Streamed. When a store fails meanwhile, the connection is cut.',
-      tags: ['Orders'],
-      security: admin,
       requestParams: { path: salePath, query: s.exportQuerySchema },
-      responses: {
+      answers: {
         '200': {
           description: 'Orders, after a line with the names of the columns',
           headers: z.object({
@@ -119,202 +96,145 @@ const orderPaths: ZodOpenApiPathsObject = {
           }),
           content: { 'text/csv': { schema: z.string() } },
         },
-        ...failures(...ADMIN, 'unknown-sale', ...STORES),
       },
-    },
+      problems: ['unknown-sale'],
+    }),
   },
   '/orders/{orderId}': {
-    get: {
+    get: order(customer, {
       operationId: 'getOrder',
       summary: 'One order',
       description: UNCOMMITTED,
-      tags: ['Orders'],
-      security: customer,
       requestParams: { path: z.object({ orderId: s.orderIdSchema }) },
-      responses: {
-        '200': json(a.orderSchema, 'The order'),
-        ...failures(...CUSTOMER, 'unknown-order', ...STORES),
-      },
-    },
+      answers: { '200': json(a.orderSchema, 'The order') },
+      problems: ['unknown-order'],
+    }),
   },
   '/orders/{orderId}/cancel': {
-    post: {
+    post: order(customer, {
       operationId: 'cancelOrder',
       summary: 'Cancel a pending order',
       description: `Releases its units. The customer may buy again. ${UNCOMMITTED}`,
-      tags: ['Orders'],
-      security: customer,
       requestParams: { path: z.object({ orderId: s.orderIdSchema }) },
-      responses: {
-        '200': json(a.orderSchema, 'The cancelled order'),
-        ...failures(...CUSTOMER, 'unknown-order', 'invalid-transition', ...STORES),
-      },
-    },
+      answers: { '200': json(a.orderSchema, 'The cancelled order') },
+      problems: ['unknown-order', 'invalid-transition'],
+    }),
   },
   '/orders/{orderId}/refund': {
-    post: {
+    post: order(admin, {
       operationId: 'refundOrder',
       summary: 'Cancel a pending order, or refund a paid one',
       description:
         'A paid order ends as `refund-due`, and a task `refund` pays back what was paid. Its points are reversed. With `"returnUnits": false` the units leave the stock.',
-      tags: ['Orders'],
-      security: admin,
       requestParams: { path: z.object({ orderId: s.orderIdSchema }), header: keyHeader },
       requestBody: { ...body(s.refundSchema), required: false },
-      responses: {
-        '200': json(a.orderSchema, 'The order, cancelled or to be refunded'),
-        ...failures(...BODY, ...ADMIN, 'unknown-order', 'invalid-transition', 'key-reused', ...STORES),
-      },
-    },
+      answers: { '200': json(a.orderSchema, 'The order, cancelled or to be refunded') },
+      problems: ['unknown-order', 'invalid-transition'],
+    }),
   },
   '/payments/notifications': {
-    post: {
+    post: order(admin, {
       operationId: 'reportPayment',
       summary: 'Report a payment',
       description:
         'With PAYMENT_WEBHOOK_SECRETS it needs a signature as Standard Webhooks 1.0 defines it; otherwise it is administrative. Safe to repeat. An expired order gets its units again if they are left; otherwise it ends as `refund-due`. A payment that changes no order is recorded: see GET /payments/unmatched.',
-      tags: ['Orders'],
-      security: admin,
       requestParams: { header: s.signatureSchema },
       requestBody: body(s.notificationSchema),
-      responses: {
+      answers: {
         '200': json(a.paymentAnswerSchema, 'The order after the payment, or why it changed no order'),
-        ...failures(...BODY, ...ADMIN, 'invalid-signature', ...STORES),
       },
-    },
+      problems: ['invalid-signature'],
+    }),
   },
   '/payments/unmatched': {
-    get: {
+    get: order(admin, {
       operationId: 'listUnmatchedPayments',
       summary: 'Payments that changed no order, newest first',
-      tags: ['Orders'],
-      security: admin,
       requestParams: { query: s.unmatchedQuerySchema },
-      responses: {
+      answers: {
         '200': json(z.array(a.unmatchedPaymentSchema), 'Payments', { Link: nextPage('/payments/unmatched') }),
-        ...failures(...ADMIN, ...STORES),
       },
-    },
+    }),
   },
-};
-
-const pointPaths: ZodOpenApiPathsObject = {
   '/users/{userId}/points': {
-    post: {
+    post: points(admin, {
       operationId: 'awardPoints',
       summary: 'Award points, once per source',
-      tags: ['Points'],
-      security: admin,
       requestParams: { path: userPath, header: keyHeader },
       requestBody: body(s.awardSchema),
-      responses: {
+      answers: {
         '201': json(a.pointsEntrySchema, 'The entry'),
         '200': json(a.pointsEntrySchema, 'The existing entry of this source'),
-        ...failures(...BODY, ...ADMIN, 'idempotency-conflict', 'key-reused', ...STORES),
       },
-    },
-    get: {
+      problems: ['idempotency-conflict'],
+    }),
+    get: points(customer, {
       operationId: 'getPoints',
       summary: 'Balance and entries, newest first',
-      tags: ['Points'],
-      security: customer,
       requestParams: { path: userPath },
-      responses: {
-        '200': json(a.pointsSchema, 'The account'),
-        ...failures(...CUSTOMER, 'not-found', ...STORES),
-      },
-    },
+      answers: { '200': json(a.pointsSchema, 'The account') },
+      problems: ['not-found'],
+    }),
   },
-};
-
-const taskPaths: ZodOpenApiPathsObject = {
   '/tasks': {
-    get: {
+    get: task(admin, {
       operationId: 'listTasks',
       summary: 'Tasks, newest first',
-      tags: ['Tasks'],
-      security: admin,
       requestParams: { query: s.taskQuerySchema },
-      responses: {
-        '200': json(z.array(a.taskSchema), 'Tasks'),
-        ...failures(...ADMIN, ...STORES),
-      },
-    },
+      answers: { '200': json(z.array(a.taskSchema), 'Tasks') },
+    }),
   },
   '/tasks/{taskId}/retry': {
-    post: {
+    post: task(admin, {
       operationId: 'retryTask',
       summary: 'Retry a dead task',
-      tags: ['Tasks'],
-      security: admin,
       requestParams: { path: z.object({ taskId: s.taskIdSchema }), header: keyHeader },
-      responses: {
-        '200': json(a.taskSchema, 'The task, now waiting'),
-        ...failures(...ADMIN, 'unknown-task', 'invalid-transition', 'key-reused', ...STORES),
-      },
-    },
+      answers: { '200': json(a.taskSchema, 'The task, now waiting') },
+      problems: ['unknown-task', 'invalid-transition'],
+    }),
   },
-};
-
-const servicePaths: ZodOpenApiPathsObject = {
   '/console/events': {
-    get: {
+    get: service(admin, {
       operationId: 'streamConsole',
       summary: 'Stream live figures for the console: server-sent events, one a second',
       description: 'Fields may change between versions. For monitoring, use /metrics.',
-      tags: ['Service'],
-      security: admin,
-      responses: {
-        '200': events(z.looseObject({ now: z.int() }), 'A stream'),
-        ...failures(...ADMIN),
-      },
-    },
+      answers: { '200': events(z.looseObject({ now: z.int() }), 'A stream') },
+    }),
   },
   '/strategies': {
-    get: {
+    get: service(anyone, {
       operationId: 'listStrategies',
       summary: 'Every strategy with its guarantees, and the active one',
-      tags: ['Service'],
-      security: anyone,
-      responses: { '200': json(a.strategiesSchema, 'Strategies'), ...failures() },
-    },
+      answers: { '200': json(a.strategiesSchema, 'Strategies') },
+    }),
   },
   '/healthz': {
-    get: {
+    get: service(anyone, {
       operationId: 'getHealth',
       summary: 'Liveness',
-      tags: ['Service'],
-      security: anyone,
-      responses: { '200': json(a.livenessSchema, 'The process is alive'), ...failures() },
-    },
+      answers: { '200': json(a.livenessSchema, 'The process is alive') },
+    }),
   },
   '/readyz': {
-    get: {
+    get: service(anyone, {
       operationId: 'getReadiness',
       summary: 'Readiness: the stores, and failing background work',
-      tags: ['Service'],
-      security: anyone,
-      responses: {
+      answers: {
         '200': json(
           a.readinessSchema,
           'Every store in use answers; `degraded` lists failing background work, masters of a cluster that are down, and a Redis that may evict keys or denies commands',
         ),
         '503': json(a.readinessSchema, 'A store does not answer; of a cluster, no master does'),
-        ...failures(),
       },
-    },
+    }),
   },
   '/metrics': {
-    get: {
+    get: service(anyone, {
       operationId: 'getMetrics',
       summary: 'Metrics for Prometheus',
-      tags: ['Service'],
-      security: anyone,
-      responses: {
-        '200': { description: 'Metrics', content: { 'text/plain': { schema: z.string() } } },
-        ...failures('not-found'),
-      },
-    },
+      answers: { '200': { description: 'Metrics', content: { 'text/plain': { schema: z.string() } } } },
+      problems: ['not-found'],
+    }),
   },
 };
 
@@ -341,7 +261,7 @@ export function openApiDocument() {
     // Relative to where the document comes from.
     servers: [{ url: '/', description: 'This service' }],
     tags: Object.entries(TAGS).map(([name, description]) => ({ name, description })),
-    paths: { ...salePaths, ...ticketPaths, ...orderPaths, ...pointPaths, ...taskPaths, ...servicePaths },
+    paths,
     components: {
       securitySchemes: {
         adminToken: bearer('A token of ADMIN_TOKEN. Without it, clients on the same machine need none'),

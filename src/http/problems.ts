@@ -242,12 +242,24 @@ export class ProblemError<S extends ProblemSlug = ProblemSlug> extends Error {
   }
 }
 
+const NOTHING_CHANGED = 'Nothing was changed. Retry after the delay in Retry-After.';
+export const busy = (reason: string, detail = NOTHING_CHANGED): ProblemError =>
+  new ProblemError('busy', detail, { reason });
+
 /** The problem of a write that happened, and whose result could not be read. */
-export function outcomeUnread(res: Response): ProblemError {
-  res.setHeader('Retry-After', String(limits.unknownRetryAfterS));
+export function outcomeUnread(): ProblemError {
   const detail = 'A store did not answer; read the state before you repeat the request.';
   return new ProblemError('unknown-outcome', detail, { reason: 'outcome-unread' });
 }
 
-export const sendProblem = (res: Response, body: ProblemBody): Response =>
-  res.status(body.status).type('application/problem+json').send(JSON.stringify(body));
+/** `Retry-After` by the type of a problem, in seconds; others have none, or set it themselves. */
+export const retryAfterS: Readonly<Record<string, number>> = {
+  '/problems/busy': limits.retryAfterS,
+  '/problems/unknown-outcome': limits.unknownRetryAfterS,
+};
+
+export function sendProblem(res: Response, body: ProblemBody): Response {
+  const afterS = retryAfterS[body.type];
+  if (afterS !== undefined && !res.hasHeader('Retry-After')) res.setHeader('Retry-After', String(afterS));
+  return res.status(body.status).type('application/problem+json').send(JSON.stringify(body));
+}

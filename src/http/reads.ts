@@ -13,7 +13,7 @@ import type { PostgresStore } from '../store/postgres/pool.ts';
 import { type SaleTable, saleTable } from '../store/postgres/sales.ts';
 import { type UnmatchedPaymentTable, unmatchedPaymentTable } from '../store/postgres/unmatched-payments.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
-import { ProblemError } from './problems.ts';
+import { busy } from './problems.ts';
 
 export interface Reads {
   readonly sales: Pick<SaleTable, 'get' | 'getWithSeed' | 'list' | 'watch' | 'recent'>;
@@ -55,11 +55,10 @@ export const areFull = ({ waiting }: Pick<Reads, 'waiting'>): boolean => waiting
 
 /** Refuses GET, and HEAD, which reads the same, while too many reads wait for a connection. */
 export function boundReads(reads: Reads): RequestHandler {
-  return (req, res, next) => {
+  return (req, _res, next) => {
     const isRead = req.method === 'GET' || req.method === 'HEAD';
     if (!isRead || !areFull(reads)) return next();
-    res.setHeader('Retry-After', String(limits.retryAfterS));
     const detail = 'Too many reads wait for a connection to Postgres. Retry after the delay in Retry-After.';
-    throw new ProblemError('busy', detail, { reason: 'reads-overloaded' });
+    throw busy('reads-overloaded', detail);
   };
 }

@@ -12,9 +12,10 @@ import { createLoadShedder, type LoadShedder } from '../concurrency/load-sheddin
 import type { Config } from '../config/env.ts';
 import { limits } from '../config/limits.ts';
 import { createAdminTokens } from '../http/admin.ts';
-import { createApp, type HttpContext } from '../http/app.ts';
+import { createApp } from '../http/app.ts';
 import { readAssets } from '../http/assets.ts';
 import { limitConnections, limitRequests } from '../http/client-limits.ts';
+import type { HttpContext } from '../http/context.ts';
 import { type Address, listenOn, type Ports, stopListening } from '../http/listen.ts';
 import { createHttpServer } from '../http/node-server.ts';
 import { purchaseListener } from '../http/purchase/listener.ts';

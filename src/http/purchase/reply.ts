@@ -1,8 +1,14 @@
 /** The responses to purchase attempts, shared by both purchase routes. */
 import type { ServerResponse } from 'node:http';
-import { limits } from '../../config/limits.ts';
 import type { Outcome, PlacedOrder } from '../../domain/outcome.ts';
-import { type MembersArgument, type ProblemBody, type ProblemSlug, problemBody } from '../problems.ts';
+import {
+  busy,
+  type MembersArgument,
+  type ProblemBody,
+  type ProblemSlug,
+  problemBody,
+  retryAfterS,
+} from '../problems.ts';
 
 /** A response that is written at once. */
 export interface Reply {
@@ -84,17 +90,13 @@ function rejected(saleId: number, outcome: Exclude<Outcome, { order: PlacedOrder
     }
     case 'unknown-sale':
       return problemReply('unknown-sale', `Sale ${saleId} does not exist.`);
-    case 'busy': {
-      const { reason } = outcome;
-      const detail = 'Nothing was changed. Retry after the delay in Retry-After.';
-      return retryable(problemReply('busy', detail, { reason }));
-    }
+    case 'busy':
+      return replyWith(busy(outcome.reason).body);
     case 'unknown': {
       const detail =
         'A store did not answer, so the order may or may not have been placed. Repeat the request after the delay in Retry-After: it returns that order or places a new one.';
       const { reason, orderId } = outcome;
-      const reply = problemReply('unknown-outcome', detail, { reason, orderId });
-      return retryable(reply, limits.unknownRetryAfterS);
+      return problemReply('unknown-outcome', detail, { reason, orderId });
     }
   }
 }
@@ -107,7 +109,8 @@ export const problemReply = <S extends ProblemSlug>(
   ...members: MembersArgument<S>
 ): Reply => replyWith(problemBody(slug, detail, ...members));
 
-export function replyWith(problem: ProblemBody): Reply {
+/** @param afterS for `Retry-After`, seconds; undefined: the problem has none */
+export function replyWith(problem: ProblemBody, afterS = retryAfterS[problem.type]): Reply {
   const body = JSON.stringify(problem);
   return {
     status: problem.status,
@@ -116,12 +119,8 @@ export function replyWith(problem: ProblemBody): Reply {
       'application/problem+json; charset=utf-8',
       'Content-Length',
       String(Buffer.byteLength(body)),
+      ...(afterS === undefined ? [] : ['Retry-After', String(afterS)]),
     ],
     body,
   };
-}
-
-/** Adds `Retry-After`. */
-function retryable(reply: Reply, afterS: number = limits.retryAfterS): Reply {
-  return { ...reply, headers: [...reply.headers, 'Retry-After', String(afterS)] };
 }

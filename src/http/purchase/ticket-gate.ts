@@ -8,7 +8,8 @@ import type { IncomingMessage } from 'node:http';
 import type { ClientAddresses } from '../../access/client-address.ts';
 import type { Ticket, Tickets } from '../../access/ticket.ts';
 import type { TokenBuckets } from '../../access/token-buckets.ts';
-import { problemReply, type Reply } from './reply.ts';
+import { problemBody } from '../problems.ts';
+import { problemReply, type Reply, replyWith } from './reply.ts';
 
 export interface TicketGate {
   /**
@@ -51,11 +52,10 @@ export function createTicketGate({ tickets, attempts, addresses, onRefused }: Ti
       if (reason === null) return ticket!.customer;
       onRefused(reason);
       if (reason === 'too-early') return tooEarly(ticket!, nowMs);
-      if (reason === 'customer-rate')
-        return after(
-          1,
-          problemReply('too-many-requests', 'Too many attempts of this customer. Retry in a second.'),
-        );
+      if (reason === 'customer-rate') {
+        const detail = 'Too many attempts of this customer. Retry in a second.';
+        return replyWith(problemBody('too-many-requests', detail), 1);
+      }
       const detail = `Send the header Authorization: Bearer <ticket> with a ticket of POST /sales/${saleId}/tickets.`;
       return problemReply('invalid-ticket', detail, { reason });
     },
@@ -64,12 +64,6 @@ export function createTicketGate({ tickets, attempts, addresses, onRefused }: Ti
 
 function tooEarly({ notBeforeMs }: Ticket, nowMs: number): Reply {
   const notBefore = new Date(notBeforeMs).toISOString();
-  const reply = problemReply('too-early', `The turn of this ticket begins at ${notBefore}.`, { notBefore });
-  return after(Math.ceil((notBeforeMs - nowMs) / 1_000), reply);
+  const problem = problemBody('too-early', `The turn of this ticket begins at ${notBefore}.`, { notBefore });
+  return replyWith(problem, Math.ceil((notBeforeMs - nowMs) / 1_000));
 }
-
-/** Adds `Retry-After`, seconds. */
-const after = (seconds: number, reply: Reply): Reply => ({
-  ...reply,
-  headers: [...reply.headers, 'Retry-After', String(seconds)],
-});

@@ -7,7 +7,7 @@ import type { Degradation } from '../../metrics/loop-health.ts';
 import { compareSale, type ReconcileContext } from '../../orders/drift.ts';
 import type { Administration } from '../admin.ts';
 import { Broadcast } from '../broadcast.ts';
-import { ProblemError } from '../problems.ts';
+import { busy } from '../problems.ts';
 import { parse } from '../requests.ts';
 import { saleIdSchema } from '../schemas.ts';
 import { unknownSale } from './sales.ts';
@@ -51,10 +51,7 @@ export function consoleRoutes(context: ConsoleContext, admin: Administration): R
     const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
     const sale = saleId > limits.maxSaleId ? null : await reconcile.sales.get(saleId);
     if (sale === null) throw unknownSale(saleId);
-    if (running.has(saleId)) {
-      res.setHeader('Retry-After', String(limits.retryAfterS));
-      throw new ProblemError('busy', `An audit of sale ${saleId} is running.`, { reason: 'audit-running' });
-    }
+    if (running.has(saleId)) throw busy('audit-running', `An audit of sale ${saleId} is running.`);
     running.add(saleId);
     try {
       const { differences: found, isMirrored } = await compareSale(reconcile, sale);

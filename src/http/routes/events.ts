@@ -5,17 +5,11 @@ import { limits } from '../../config/limits.ts';
 import { type Sale, stateOf } from '../../domain/sale.ts';
 import type { SaleTable } from '../../store/postgres/sales.ts';
 import { Broadcast } from '../broadcast.ts';
-import type { ClientLimits } from '../client-limits.ts';
+import type { HttpContext } from '../context.ts';
 import { ProblemError } from '../problems.ts';
 import { parse } from '../requests.ts';
 import { saleIdSchema } from '../schemas.ts';
 import { unknownSale } from './sales.ts';
-
-export interface EventContext {
-  readonly saleEvents: Broadcast<number>;
-  /** An address has as many streams as it may have connections. */
-  readonly clientLimits: Pick<ClientLimits, 'addresses' | 'connections'>;
-}
 
 /** Shared by all servers of a process. @param stopping ends the streams @param onError receives errors of reads */
 export function openSaleEvents(
@@ -35,8 +29,10 @@ export function openSaleEvents(
   return streams;
 }
 
-export function eventRoutes({ saleEvents: streams, clientLimits }: EventContext): Router {
-  const { addresses, connections: perAddress } = clientLimits;
+export function eventRoutes(context: Pick<HttpContext, 'saleEvents' | 'clientLimits'>): Router {
+  const streams = context.saleEvents;
+  // An address has as many streams as it may have connections.
+  const { addresses, connections: perAddress } = context.clientLimits;
   const ofAddress = new Map<string, number>();
 
   const admit: RequestHandler = (req, res, next) => {

@@ -4,18 +4,13 @@ import { pipeline } from 'node:stream/promises';
 import { type RequestHandler, Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { Order, OrderQuery } from '../../domain/order.ts';
-import type { Administration, AdminTokens } from '../admin.ts';
-import type { Reads } from '../reads.ts';
+import type { Administration } from '../admin.ts';
+import type { HttpContext } from '../context.ts';
 import { parse } from '../requests.ts';
 import { exportQuerySchema, orderListQuerySchema, saleIdSchema } from '../schemas.ts';
 import { unknownSale } from './sales.ts';
 
-export interface OrderListContext {
-  readonly reads: Pick<Reads, 'orders' | 'sales'>;
-  /** Null: AUTH=none. */
-  readonly ticketing: unknown;
-  readonly adminTokens: AdminTokens | null;
-}
+type OrderListContext = Pick<HttpContext, 'reads' | 'ticketing' | 'adminTokens'>;
 
 /** The columns of the export, in their order. */
 const COLUMNS = [

@@ -5,11 +5,11 @@ import type { WebhookSecret } from '../../config/webhook-secret.ts';
 import type { Order } from '../../domain/order.ts';
 import type { Instruments } from '../../metrics/instruments.ts';
 import type { Lifecycle } from '../../orders/lifecycle.ts';
-import type { PaymentResult, Payments } from '../../orders/payments.ts';
+import type { PaymentResult } from '../../orders/payments.ts';
 import { type Administration, idempotencyKey } from '../admin.ts';
-import { type Caller, type Callers, namedCustomer } from '../callers.ts';
-import { outcomeUnread, ProblemError } from '../problems.ts';
-import type { Reads } from '../reads.ts';
+import { type Caller, namedCustomer } from '../callers.ts';
+import type { HttpContext } from '../context.ts';
+import { busy, outcomeUnread, ProblemError } from '../problems.ts';
 import { jsonBody, parse } from '../requests.ts';
 import {
   notificationSchema,
@@ -22,15 +22,9 @@ import {
 } from '../schemas.ts';
 import { signedBy } from '../webhook-signature.ts';
 
-export interface OrderContext {
-  readonly reads: Reads;
-  readonly lifecycle: Lifecycle;
-  readonly payments: Payments;
-  /** The secrets of those who may report payments; empty: administrators may. */
-  readonly paymentSecrets: readonly WebhookSecret[];
-  readonly callers: Callers;
+type OrderContext = Pick<HttpContext, 'reads' | 'lifecycle' | 'payments' | 'paymentSecrets' | 'callers'> & {
   readonly instruments: Pick<Instruments, 'paymentNotifications'>;
-}
+};
 
 export function orderRoutes(context: OrderContext, admin: Administration): Router {
   const { lifecycle, callers } = context;
@@ -38,23 +32,23 @@ export function orderRoutes(context: OrderContext, admin: Administration): Route
   const router = Router();
 
   /** The problem for an order that is not in Postgres. */
-  async function missing(res: Response, orderId: string, customer: string | null = null) {
+  async function missing(orderId: string, customer: string | null = null) {
     const isReserved = await uncommitted.has(orderId, customer);
-    if (isReserved) return notCommitted(res, `Order ${orderId}`);
+    if (isReserved) return notCommitted(`Order ${orderId}`);
     return new ProblemError('unknown-order', `Order ${orderId} does not exist.`);
   }
 
   /** @throws ProblemError when there is none that the caller may see */
-  async function ownOrder(res: Response, orderId: string, { customer }: Caller): Promise<Order> {
+  async function ownOrder(orderId: string, { customer }: Caller): Promise<Order> {
     const order = await orders.get(orderId);
     if (order === null || (customer !== null && order.userId !== customer))
-      throw await missing(res, orderId, customer);
+      throw await missing(orderId, customer);
     return order;
   }
 
   router.get('/orders/:orderId', async (req, res) => {
     const orderId = parse(orderIdSchema, req.params.orderId, 'orderId');
-    res.json(await ownOrder(res, orderId, await callers.of(req, res)));
+    res.json(await ownOrder(orderId, await callers.of(req, res)));
   });
 
   router.get('/sales/:saleId/orders', async (req, res) => {
@@ -65,7 +59,7 @@ export function orderRoutes(context: OrderContext, admin: Administration): Route
     const userId = namedCustomer(caller, named);
     if (userId === null) throw new ProblemError('unknown-order', `${named} has no order in sale ${saleId}.`);
     const order = saleId > limits.maxSaleId ? null : await uncommitted.ofUser(saleId, userId);
-    if (order === 'uncommitted') throw notCommitted(res, `The order of ${userId} in sale ${saleId}`);
+    if (order === 'uncommitted') throw notCommitted(`The order of ${userId} in sale ${saleId}`);
     if (order === null) throw new ProblemError('unknown-order', `${userId} has no order in sale ${saleId}.`);
     res.json(order);
   });
@@ -73,10 +67,10 @@ export function orderRoutes(context: OrderContext, admin: Administration): Route
   router.post('/orders/:orderId/cancel', async (req, res) => {
     const orderId = parse(orderIdSchema, req.params.orderId, 'orderId');
     const caller = await callers.of(req, res);
-    if (caller.customer !== null) await ownOrder(res, orderId, caller);
+    if (caller.customer !== null) await ownOrder(orderId, caller);
     const result = await lifecycle.cancel(orderId, caller.actor);
-    if (result.kind === 'unknown-order') throw await missing(res, orderId);
-    if (result.kind === 'unknown') throw outcomeUnread(res);
+    if (result.kind === 'unknown-order') throw await missing(orderId);
+    if (result.kind === 'unknown') throw outcomeUnread();
     if (result.kind === 'invalid-transition') throw notPending(result.order);
     res.json(result.order);
   });
@@ -90,15 +84,15 @@ function addRefund(
   router: Router,
   lifecycle: Lifecycle,
   admin: Administration,
-  missing: (res: Response, orderId: string) => Promise<ProblemError>,
+  missing: (orderId: string) => Promise<ProblemError>,
 ): void {
   router.post('/orders/:orderId/refund', ...admin.act(limits.bodyBytes), async (req, res) => {
     const orderId = parse(orderIdSchema, req.params.orderId, 'orderId');
     const given = parse(refundSchema, req.body ?? {}, 'body');
     const how = { ...given, actor: `admin:${res.locals.admin}` };
     const result = await lifecycle.refund(orderId, how, idempotencyKey(req, res, given));
-    if (result.kind === 'unknown-order') throw await missing(res, orderId);
-    if (result.kind === 'unknown') throw outcomeUnread(res);
+    if (result.kind === 'unknown-order') throw await missing(orderId);
+    if (result.kind === 'unknown') throw outcomeUnread();
     if (result.kind === 'invalid-transition') throw notActive(result.order);
     res.json(result.order);
   });
@@ -112,8 +106,8 @@ function addPayments(router: Router, context: OrderContext, admin: Administratio
     const given = parse(notificationSchema, req.body, 'body');
     const provider: string | null = res.locals.provider ?? null;
     const result = await payments.notify({ ...given, provider, actor: actorOf(res) });
-    if (result.kind === 'unknown') throw outcomeUnread(res);
-    if (result.kind === 'busy') throw paymentBusy(res, given.orderId, result);
+    if (result.kind === 'unknown') throw outcomeUnread();
+    if (result.kind === 'busy') throw paymentBusy(given.orderId, result);
     res.json(result.kind === 'done' ? result.order : { result: result.kind, reason: result.reason });
   });
 
@@ -142,15 +136,9 @@ function providerOnly(
 const actorOf = ({ locals }: Response): string =>
   locals.admin === undefined ? `payments:${locals.provider ?? ''}` : `admin:${locals.admin}`;
 
-function paymentBusy(
-  res: Response,
-  orderId: string,
-  { reason }: Extract<PaymentResult, { kind: 'busy' }>,
-): ProblemError {
-  if (reason === 'order-not-committed') return notCommitted(res, `Order ${orderId}`);
-  res.setHeader('Retry-After', String(limits.retryAfterS));
-  const detail = 'Nothing was changed. Repeat the notification after the delay in Retry-After.';
-  return new ProblemError('busy', detail, { reason });
+function paymentBusy(orderId: string, { reason }: Extract<PaymentResult, { kind: 'busy' }>): ProblemError {
+  if (reason === 'order-not-committed') return notCommitted(`Order ${orderId}`);
+  return busy(reason, 'Nothing was changed. Repeat the notification after the delay in Retry-After.');
 }
 
 function notActive({ orderId, status }: Order): ProblemError {
@@ -163,8 +151,7 @@ function notPending({ orderId, status }: Order): ProblemError {
   return new ProblemError('invalid-transition', detail, { orderStatus: status });
 }
 
-function notCommitted(res: Response, what: string): ProblemError {
-  res.setHeader('Retry-After', String(limits.retryAfterS));
+function notCommitted(what: string): ProblemError {
   const detail = `${what} is accepted but not committed yet. Nothing was changed. Retry after the delay in Retry-After.`;
-  return new ProblemError('busy', detail, { reason: 'order-not-committed' });
+  return busy('order-not-committed', detail);
 }

@@ -8,22 +8,14 @@ import { limits } from '../../config/limits.ts';
 import { moneyIn } from '../../domain/money.ts';
 import { type SaleState, stateOf } from '../../domain/sale.ts';
 import { expectedFailure } from '../../store/failures/any-store.ts';
-import { type AdminTokens, isLocal } from '../admin.ts';
+import { isLocal } from '../admin.ts';
 import { type Assets, type Body, bodyOf, sendBody } from '../assets.ts';
+import type { HttpContext } from '../context.ts';
 import { escaped, frame, saleBody, salesBody } from '../page-markup.ts';
-import { areFull, type Reads } from '../reads.ts';
+import { areFull } from '../reads.ts';
 import { pageQuerySchema } from '../schemas.ts';
 
-export interface PageContext {
-  readonly reads: Pick<Reads, 'sales' | 'waiting'>;
-  /** Null: AUTH=none, and visitors choose a name. */
-  readonly ticketing: object | null;
-  readonly paymentSecrets: readonly unknown[];
-  /** ISO 4217; null: none is configured. */
-  readonly currency: string | null;
-  /** Null: the server has no console. */
-  readonly adminTokens: AdminTokens | null;
-}
+type PageContext = Pick<HttpContext, 'reads' | 'ticketing' | 'paymentSecrets' | 'currency' | 'adminTokens'>;
 
 const POLICY = [
   "default-src 'none'",

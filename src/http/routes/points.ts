@@ -1,19 +1,14 @@
 /** Points: awarded once per source; read as a balance with entries. */
 import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
-import type { Ledger } from '../../points/ledger.ts';
 import { type Administration, idempotencyKey } from '../admin.ts';
-import { type Callers, namedCustomer } from '../callers.ts';
-import { ProblemError } from '../problems.ts';
-import type { Reads } from '../reads.ts';
+import { namedCustomer } from '../callers.ts';
+import type { HttpContext } from '../context.ts';
+import { busy, ProblemError } from '../problems.ts';
 import { parse } from '../requests.ts';
 import { awardSchema, userIdSchema } from '../schemas.ts';
 
-export interface PointContext {
-  readonly ledger: Ledger;
-  readonly reads: Reads;
-  readonly callers: Callers;
-}
+type PointContext = Pick<HttpContext, 'ledger' | 'reads' | 'callers'>;
 
 export function pointRoutes({ ledger, reads, callers }: PointContext, admin: Administration): Router {
   const router = Router();
@@ -22,11 +17,7 @@ export function pointRoutes({ ledger, reads, callers }: PointContext, admin: Adm
     const userId = parse(userIdSchema, req.params.userId, 'userId');
     const award = parse(awardSchema, req.body, 'body');
     const result = await ledger.award({ userId, ...award }, idempotencyKey(req, res, award));
-    if (result.kind === 'busy') {
-      res.setHeader('Retry-After', String(limits.retryAfterS));
-      const detail = 'Nothing was changed. Retry after the delay in Retry-After.';
-      throw new ProblemError('busy', detail, { reason: result.reason });
-    }
+    if (result.kind === 'busy') throw busy(result.reason);
     const { kind, entry } = result;
     if (kind === 'conflict') {
       throw new ProblemError(

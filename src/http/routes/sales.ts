@@ -2,12 +2,10 @@
 import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { Sale } from '../../domain/sale.ts';
-import type { SaleRefunds } from '../../orders/sale-refunds.ts';
-import type { SaleChanges, SaleTable } from '../../store/postgres/sales.ts';
-import type { Strategy } from '../../strategies/strategy.ts';
+import type { SaleChanges } from '../../store/postgres/sales.ts';
 import { type Administration, idempotencyKey } from '../admin.ts';
-import { outcomeUnread, ProblemError } from '../problems.ts';
-import type { Reads } from '../reads.ts';
+import type { HttpContext } from '../context.ts';
+import { busy, outcomeUnread, ProblemError } from '../problems.ts';
 import { parse } from '../requests.ts';
 import {
   newSaleSchema,
@@ -18,13 +16,7 @@ import {
   saleIdSchema,
 } from '../schemas.ts';
 
-export interface SaleContext {
-  readonly refunds: SaleRefunds;
-  readonly sales: SaleTable;
-  readonly reads: Reads;
-  readonly strategy: Strategy;
-  readonly onStoreError: (operation: string, error: unknown, ids?: object) => void;
-}
+type SaleContext = Pick<HttpContext, 'refunds' | 'sales' | 'reads' | 'strategy' | 'onStoreError'>;
 
 /** Requests that share a read share its text. */
 const texts = new WeakMap<readonly Sale[], string>();
@@ -68,7 +60,7 @@ function addChanges(
       await strategy.setTerms?.(sale);
     } catch (error) {
       onStoreError('set-terms', error, { saleId });
-      throw outcomeUnread(res); // Postgres has it; the reaper brings it to Redis
+      throw outcomeUnread(); // Postgres has it; the reaper brings it to Redis
     }
     res.json(sale);
   });
@@ -79,11 +71,7 @@ function addChanges(
     const { units } = given;
     const sale = await strategy.restock(saleId, units, idempotencyKey(req, res, given));
     if (sale === null) throw unknownSale(saleId);
-    if (sale === 'busy') {
-      res.setHeader('Retry-After', String(limits.retryAfterS));
-      const detail = 'Nothing was changed. Retry after the delay in Retry-After.';
-      throw new ProblemError('busy', detail, { reason: 'sale-not-loaded' });
-    }
+    if (sale === 'busy') throw busy('sale-not-loaded');
     if (sale === 'below-sold') {
       const detail =
         units < 0

@@ -1,20 +1,13 @@
 /** The waitlist of a sold-out sale. */
 import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
-import type { Waitlist } from '../../store/postgres/waitlist.ts';
-import type { Callers } from '../callers.ts';
+import type { HttpContext } from '../context.ts';
 import { ProblemError } from '../problems.ts';
 import { jsonBody, parse } from '../requests.ts';
 import { saleIdSchema, userIdSchema, waitlistSchema } from '../schemas.ts';
 import { unknownSale } from './sales.ts';
 
-export interface WaitlistContext {
-  readonly callers: Callers;
-  /** Null: no event would name its customers. */
-  readonly waitlist: Waitlist | null;
-}
-
-export function waitlistRoutes({ callers, waitlist }: WaitlistContext): Router {
+export function waitlistRoutes({ callers, waitlist }: Pick<HttpContext, 'callers' | 'waitlist'>): Router {
   const router = Router();
   if (waitlist === null) return router;
 

@@ -1,0 +1,57 @@
+/** What the routes use. */
+import type { WebhookSecret } from '../config/webhook-secret.ts';
+import type { Lifecycle } from '../orders/lifecycle.ts';
+import type { Payments } from '../orders/payments.ts';
+import type { Purchases } from '../orders/purchase.ts';
+import type { SaleRefunds } from '../orders/sale-refunds.ts';
+import type { Ledger } from '../points/ledger.ts';
+import type { SaleTable } from '../store/postgres/sales.ts';
+import type { Waitlist } from '../store/postgres/waitlist.ts';
+import type { Strategy } from '../strategies/strategy.ts';
+import type { TaskAdmin } from '../tasks/tasks.ts';
+import type { AdminTokens, RecordEvent } from './admin.ts';
+import type { Assets } from './assets.ts';
+import type { Broadcast } from './broadcast.ts';
+import type { Callers } from './callers.ts';
+import type { ClientLimits } from './client-limits.ts';
+import type { TicketGate } from './purchase/ticket-gate.ts';
+import type { Reads } from './reads.ts';
+import type { ServiceContext } from './routes/service.ts';
+import type { TicketContext } from './routes/tickets.ts';
+
+export interface HttpContext {
+  readonly service: ServiceContext;
+  readonly strategy: Strategy;
+  readonly purchases: Purchases;
+  readonly sales: SaleTable;
+  readonly reads: Reads;
+  readonly lifecycle: Lifecycle;
+  readonly refunds: SaleRefunds;
+  /** Null: no event would name its customers. */
+  readonly waitlist: Waitlist | null;
+  readonly payments: Payments;
+  readonly ledger: Ledger;
+  readonly tasks: TaskAdmin;
+  /** Of those who may report payments; empty: administrators may. */
+  readonly paymentSecrets: readonly WebhookSecret[];
+  /** ISO 4217; null: the pages show amounts without a currency. */
+  readonly currency: string | null;
+  readonly callers: Callers;
+  /** Null: AUTH=none, and visitors choose a name. */
+  readonly ticketing: { readonly gate: TicketGate; readonly routes: TicketContext } | null;
+  /** Null: the server has no administrative routes, and no console. */
+  readonly adminTokens: AdminTokens | null;
+  readonly saleEvents: Broadcast<number>;
+  readonly clientLimits: ClientLimits;
+  readonly assets: Assets;
+  /** Streams end when it fires. */
+  readonly stopping: AbortSignal;
+  /** Receives failures of stores that a route answers itself, or a stream has. @param operation such as 'watch-sales' */
+  readonly onStoreError: (operation: string, error: unknown, ids?: object) => void;
+  /** Records administrative acts. */
+  readonly record: RecordEvent;
+  /** Receives failures to record the answer to one. */
+  readonly onUnrecorded: (error: unknown) => void;
+  /** Receives unexpected errors. */
+  readonly onError: (error: unknown, request: { readonly method: string; readonly path: string }) => void;
+}
