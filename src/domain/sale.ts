@@ -39,6 +39,14 @@ export function freeUnits({ remaining }: Sale): number {
 export const saleStates = ['scheduled', 'open', 'paused', 'sold-out', 'ended'] as const;
 /** The state of a sale at an instant. */
 export type SaleState = (typeof saleStates)[number];
+/** How pages show it: a tone, and a text. */
+export const shownStates = {
+  scheduled: ['warn', 'Opens soon'],
+  open: ['good', 'On sale'],
+  paused: ['warn', 'Paused'],
+  'sold-out': ['bad', 'Sold out'],
+  ended: ['plain', 'Ended'],
+} as const satisfies Record<SaleState, readonly [tone: string, text: string]>;
 
 /** Which sales a list has, the newest first. */
 export interface SaleQuery {

@@ -55,10 +55,6 @@ export class Broadcast<Topic> {
     return [...this.#channels.values()].reduce((sum, { listeners }) => sum + listeners.size, this.#waiting);
   }
 
-  listenersOf(topic: Topic): Iterable<Response> {
-    return this.#channels.get(topic)?.listeners.keys() ?? [];
-  }
-
   /**
    * Sends a topic's events until the listener or the service closes.
    * @returns false when there is no such topic @throws what `read` throws

@@ -8,7 +8,6 @@ import {
   type IncomingMessage,
   type RequestListener,
   type Server,
-  type ServerOptions,
   type ServerResponse,
   STATUS_CODES,
 } from 'node:http';
@@ -17,13 +16,11 @@ import { limits } from '../config/limits.ts';
 import { problemBody } from './problems.ts';
 
 /** A server whose every response comes from the listener or is a problem. */
-export function createHttpServer(listener: RequestListener, options: ServerOptions = {}): Server {
-  const { requestTimeout = limits.requestMs } = options;
-  const headersTimeout = Math.min(limits.headersMs, requestTimeout);
-  const connectionsCheckingInterval = limits.lateRequestsEveryMs;
-  const times = { requestTimeout, headersTimeout, connectionsCheckingInterval };
+export function createHttpServer(listener: RequestListener): Server {
+  const { requestMs: requestTimeout, headersMs: headersTimeout } = limits;
+  const times = { requestTimeout, headersTimeout, connectionsCheckingInterval: limits.lateRequestsEveryMs };
   // Node answers a missing Host without a body. createApp answers it with a problem instead: see hostMistake.
-  const server = createServer({ ...options, ...times, requireHostHeader: false }, bounded(listener));
+  const server = createServer({ ...times, requireHostHeader: false }, bounded(listener));
   server.maxConnections = maxConnections();
   // Node's own times count from the first byte of a request.
   server.on('connection', (socket) => socket.setTimeout(requestTimeout));

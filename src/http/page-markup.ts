@@ -1,7 +1,7 @@
 /** The HTML of the pages. src/web/shop renders the same elements and classes. */
 import { limits } from '../config/limits.ts';
 import type { Money } from '../domain/money.ts';
-import { type Sale, type SaleState, saleStates } from '../domain/sale.ts';
+import { type Sale, type SaleState, saleStates, shownStates } from '../domain/sale.ts';
 import type { Assets } from './assets.ts';
 
 export interface Page {
@@ -62,19 +62,11 @@ ${data === undefined ? '' : `<script type="application/json" id="data">${asData(
 `;
 }
 
-export const STATES: Readonly<Record<SaleState, readonly [tone: string, text: string]>> = {
-  scheduled: ['warn', 'Opens soon'],
-  open: ['good', 'On sale'],
-  paused: ['warn', 'Paused'],
-  'sold-out': ['bad', 'Sold out'],
-  ended: ['plain', 'Ended'],
-};
-
 const number = (n: number) => n.toLocaleString('en');
 const time = (iso: string) => `<time datetime="${iso}">${iso.slice(0, 16).replace('T', ' ')} UTC</time>`;
 
 function pill({ state }: ShownSale): string {
-  const [tone, text] = STATES[state as SaleState];
+  const [tone, text] = shownStates[state as SaleState];
   return `<span class="pill ${tone}">${text}</span>`;
 }
 
@@ -96,7 +88,7 @@ export interface ListPart {
 
 function filterForm({ search, state }: ListPart): string {
   const options = saleStates.map(
-    (one) => `<option value="${one}"${one === state ? ' selected' : ''}>${STATES[one][1]}</option>`,
+    (one) => `<option value="${one}"${one === state ? ' selected' : ''}>${shownStates[one][1]}</option>`,
   );
   return `<form class="row filter"><input type="search" name="search" value="${escaped(search)}" maxlength="${limits.saleNameLength}" dir="auto" placeholder="Search" aria-label="Search by name">
 <select name="state" aria-label="State"><option value="">All states</option>${options.join('')}</select><button class="slim">Show</button></form>`;

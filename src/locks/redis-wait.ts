@@ -23,11 +23,6 @@ export const description: LockDescription = {
   capabilities: [...LEASE_CAPABILITIES, 'fencing-tokens', 'survives-failover'],
 };
 
-class TooFewReplicasError extends Error {
-  override readonly name = 'TooFewReplicasError';
-  readonly code = 'ERR_STAMPEDE_TOO_FEW_REPLICAS';
-}
-
 interface Context {
   readonly redis: RedisClient;
   /** Replicas that must have a lease; 0: so many that they are, with the primary, a majority. */
@@ -54,17 +49,14 @@ export async function create({ redis, redisWait = 0, onError }: Context): Promis
   const scripts = defineTokenScripts(dedicated);
   const checks = new WeakMap<RedisServerOfKey, Replication>();
 
-  /** Notes the connection before a write. @returns a function that throws unless the replicas certainly have the write */
-  function watch(resource: string): () => Promise<void> {
+  /** Notes the connection before a write. @returns a function that tells whether the replicas certainly have the write */
+  function watch(resource: string): () => Promise<boolean> {
     const key = lockKey(resource);
     const server = dedicated.serverOf(key);
     const { connections } = server;
     const check = checks.get(server) ?? newCheck(server, redisWait, redis.isCluster);
     checks.set(server, check);
-    return async () => {
-      if (!(await check.confirm(key)) || server.connections !== connections)
-        throw new TooFewReplicasError('too few replicas have the lease');
-    };
+    return async () => (await check.confirm(key)) && server.connections === connections;
   }
 
   return polledLock({
@@ -74,19 +66,14 @@ export async function create({ redis, redisWait = 0, onError }: Context): Promis
       const confirm = watch(resource);
       const fencingToken = await acquire(lockKey(resource), fenceKey(resource), token, options.ttlMs);
       if (fencingToken <= 0) return { kind: 'retry' };
-      try {
-        await confirm();
-        return { kind: 'held', fencingToken };
-      } catch (error) {
-        if (!(error instanceof TooFewReplicasError)) throw error;
-        await scripts.release(resource, token);
-        return { kind: 'unavailable', reason: 'redis-too-few-replicas' };
-      }
+      if (await confirm()) return { kind: 'held', fencingToken };
+      await scripts.release(resource, token);
+      return { kind: 'unavailable', reason: 'redis-too-few-replicas' };
     },
     async renew({ resource, token, options }) {
       const confirm = watch(resource);
       if (!(await scripts.renew(resource, token, options.ttlMs))) return false;
-      await confirm(); // a failure leaves the deadline unchanged
+      if (!(await confirm())) throw new Error('too few replicas have the lease'); // the deadline stays
       return true;
     },
     release: ({ resource, token }) => scripts.release(resource, token),

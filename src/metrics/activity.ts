@@ -1,4 +1,5 @@
 /** Rates, latencies and queues of a service between two readings of its metrics, for the console. */
+import type { Degradation } from './loop-health.ts';
 
 /** Values by name and labels, as in the text that Prometheus reads. */
 export type Reading = ReadonlyMap<string, number>;
@@ -48,6 +49,12 @@ export interface Activity {
   /** Share of one core. */
   readonly cpu: number;
   readonly memoryBytes: number;
+}
+
+/** What the console is sent. */
+export interface ConsoleEvent extends Activity {
+  readonly stores: Readonly<Record<string, string>>;
+  readonly degraded: readonly Degradation[];
 }
 
 const REFUSALS = ['sold-out', 'not-enough-units', 'over-limit', 'not-open', 'unknown-sale'] as const;

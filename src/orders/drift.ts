@@ -66,21 +66,15 @@ export async function compare(context: ReconcileContext, sale: Sale): Promise<Co
   return { saleId: sale.id, differences, isMirrored: seen !== null };
 }
 
-/** Comparisons of a sale that differs. */
+/** Comparisons of a sale that differs, and milliseconds between two. */
 const COMPARISONS = 4;
+const PAUSE_MS = 1_000;
 
-/**
- * Compares a sale, and repeats the comparison while it differs: work in progress changes between comparisons, drift does not.
- * @param pauseMs between two comparisons, milliseconds
- */
-export async function compareSale(
-  context: ReconcileContext,
-  listed: Sale,
-  pauseMs = 1_000,
-): Promise<Verdict> {
+/** Compares a sale, and repeats the comparison while it differs: work in progress changes between comparisons, drift does not. */
+export async function compareSale(context: ReconcileContext, listed: Sale): Promise<Verdict> {
   let { differences, isMirrored } = await compare(context, listed);
   for (let n = 1; differences.size > 0 && n < COMPARISONS; n++) {
-    await new Promise((resolve) => setTimeout(resolve, pauseMs));
+    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
     const sale = await context.sales.get(listed.id);
     if (sale === null) return { saleId: listed.id, differences: [], isMirrored: false };
     const again = await compare(context, sale);
@@ -90,9 +84,9 @@ export async function compareSale(
   return { saleId: listed.id, differences: [...differences.values()], isMirrored };
 }
 
-/** Compares every sale that can sell, or could recently. @param pauseMs see `compareSale` */
-export async function* compareAll(context: ReconcileContext, pauseMs?: number): AsyncGenerator<Verdict> {
-  for (const sale of await context.sales.recent()) yield compareSale(context, sale, pauseMs);
+/** Compares every sale that can sell, or could recently. */
+export async function* compareAll(context: ReconcileContext): AsyncGenerator<Verdict> {
+  for (const sale of await context.sales.recent()) yield compareSale(context, sale);
 }
 
 export interface RepairContext {

@@ -17,6 +17,7 @@ import { closeOrders } from '../store/postgres/close-orders.ts';
 import { type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
 import { ACTIVE } from '../store/postgres/orders.ts';
 import { inTransaction, isolating, type PostgresStore, retried } from '../store/postgres/pool.ts';
+import { fromRow } from '../store/postgres/rows.ts';
 import { type Refund, transitionOf } from './lifecycle.ts';
 
 export interface SaleRefund {
@@ -54,15 +55,6 @@ export interface SaleRefundsContext {
   readonly health: LoopHealth;
 }
 
-interface Row {
-  readonly saleId: number;
-  readonly returnUnits: boolean;
-  readonly orders: number;
-  readonly remaining: number;
-  readonly requestedAt: Date;
-  readonly finishedAt: Date | null;
-}
-
 const LEFT = (sale: string, until: string) =>
   `FROM orders WHERE sale_id = ${sale} AND ${ACTIVE} AND created_at <= ${until}`;
 const COLUMNS = `sale_id AS "saleId", return_units AS "returnUnits", orders,
@@ -88,17 +80,8 @@ type Db = Pick<pg.PoolClient, 'query'>;
 
 /** The last refund of a sale; null: it has none. */
 export async function readSaleRefund(saleId: number, db: Db): Promise<SaleRefund | null> {
-  const { rows } = await db.query<Row>(`SELECT ${COLUMNS} FROM sale_refunds AS r WHERE sale_id = $1`, [
-    saleId,
-  ]);
-  const [row] = rows;
-  if (row === undefined) return null;
-  const { requestedAt, finishedAt, ...counts } = row;
-  return {
-    ...counts,
-    requestedAt: requestedAt.toISOString(),
-    finishedAt: finishedAt?.toISOString() ?? null,
-  };
+  const { rows } = await db.query(`SELECT ${COLUMNS} FROM sale_refunds AS r WHERE sale_id = $1`, [saleId]);
+  return rows[0] === undefined ? null : fromRow<SaleRefund>(rows[0]);
 }
 
 export function createSaleRefunds(context: SaleRefundsContext): SaleRefunds {

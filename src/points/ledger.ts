@@ -13,6 +13,7 @@ import type pg from 'pg';
 import { type Lock, using } from '../locks/lock.ts';
 import { type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
+import { fromRow } from '../store/postgres/rows.ts';
 
 /** One award, or the reversal of one. Never edited. */
 export interface PointsEntry {
@@ -55,15 +56,8 @@ export interface Ledger {
 
 type Db = Pick<pg.PoolClient, 'query'>;
 
-interface EntryRow {
-  readonly id: string;
-  readonly source_type: string;
-  readonly source_id: string;
-  readonly points: number;
-  readonly created_at: Date;
-}
-
-const COLUMNS = 'id, source_type, source_id, points, created_at';
+/** `ORDER BY id` would sort by this number, which has no index. */
+const COLUMNS = `id::float8 AS id, source_type AS "sourceType", source_id AS "sourceId", points, created_at AS "createdAt"`;
 
 /** The lock that POINTS_GUARD=lock takes. */
 export interface AwardLock {
@@ -82,25 +76,25 @@ export function ledger(postgres: PostgresStore, guard: AwardLock | null): Ledger
   const { pool } = postgres;
   const { name, conflict } = guard === null ? UNIQUE_KEY : UNDER_LOCK;
   async function find({ userId, sourceType, sourceId, points }: Award, db: Db): Promise<AwardResult | null> {
-    const { rows } = await db.query<EntryRow>({
+    const { rows } = await db.query({
       name: 'find-points',
       text: `SELECT ${COLUMNS} FROM points_entries WHERE user_id = $1 AND source_type = $2 AND source_id = $3`,
       values: [userId, sourceType, sourceId],
     });
     if (rows[0] === undefined) return null;
-    const entry = toEntry(rows[0]);
+    const entry = fromRow<PointsEntry>(rows[0]);
     return { kind: entry.points === points ? 'repeated' : 'conflict', entry };
   }
 
   async function insert(award: Award, db: Db): Promise<AwardResult> {
     const { userId, sourceType, sourceId, points } = award;
-    const { rows } = await db.query<EntryRow>({
+    const { rows } = await db.query({
       name,
       text: `INSERT INTO points_entries (user_id, source_type, source_id, points) VALUES ($1, $2, $3, $4)
              ${conflict} DO NOTHING RETURNING ${COLUMNS}`,
       values: [userId, sourceType, sourceId, points],
     });
-    if (rows[0] !== undefined) return { kind: 'added', entry: toEntry(rows[0]) };
+    if (rows[0] !== undefined) return { kind: 'added', entry: fromRow(rows[0]) };
     return (await find(award, db))!; // entries are never deleted
   }
 
@@ -137,12 +131,13 @@ export function ledger(postgres: PostgresStore, guard: AwardLock | null): Ledger
       return result;
     },
     async account(userId, max) {
-      const { rows } = await pool.query<EntryRow & { balance: string }>(
+      const { rows } = await pool.query<{ readonly balance: string }>(
         `SELECT ${COLUMNS}, sum(points) OVER () AS balance FROM points_entries WHERE user_id = $1
-         ORDER BY id DESC LIMIT $2`,
+         ORDER BY points_entries.id DESC LIMIT $2`,
         [userId, max],
       );
-      return { balance: Number(rows[0]?.balance ?? 0), entries: rows.map(toEntry) };
+      const entries = rows.map(({ balance, ...entry }) => fromRow<PointsEntry>(entry));
+      return { balance: Number(rows[0]?.balance ?? 0), entries };
     },
   };
 }
@@ -151,14 +146,4 @@ export function ledger(postgres: PostgresStore, guard: AwardLock | null): Ledger
 function resourceOf({ userId, sourceType, sourceId }: Award): string {
   const source = createHash('sha256').update(JSON.stringify([userId, sourceType, sourceId]));
   return `points:${source.digest('hex')}`;
-}
-
-function toEntry(row: EntryRow): PointsEntry {
-  return {
-    id: Number(row.id),
-    sourceType: row.source_type,
-    sourceId: row.source_id,
-    points: row.points,
-    createdAt: row.created_at.toISOString(),
-  };
 }

@@ -2,7 +2,7 @@
 import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { Sale } from '../../domain/sale.ts';
-import { type Activity, activityBetween, type Reading, readMetrics } from '../../metrics/activity.ts';
+import { activityBetween, type ConsoleEvent, type Reading, readMetrics } from '../../metrics/activity.ts';
 import type { Degradation } from '../../metrics/loop-health.ts';
 import { compareSale, type ReconcileContext } from '../../orders/drift.ts';
 import type { Administration } from '../admin.ts';
@@ -21,11 +21,6 @@ export interface ConsoleContext {
   readonly reconcile: ReconcileContext;
   readonly stopping: AbortSignal;
   readonly onReadError: (error: unknown) => void;
-}
-
-interface ConsoleEvent extends Activity {
-  readonly stores: Readonly<Record<string, string>>;
-  readonly degraded: readonly Degradation[];
 }
 
 const EVERYTHING = 'console';

@@ -18,7 +18,7 @@ const DRIFT_MS = 2;
 /** Pause after a failed renewal: a share of the TTL, with a minimum in milliseconds. */
 const RETRY_SHARE = 0.05;
 const MIN_RETRY_MS = 10;
-/** Default for `maxHoldMs`, in milliseconds. */
+/** Renewal stops this long after the acquisition, in milliseconds, so that a hung holder loses its lease. */
 const MAX_HOLD_MS = 600_000;
 
 /** The server's side of a lease. Both methods may throw. */
@@ -36,8 +36,6 @@ export interface LeaseAcquisition {
   readonly ttlMs: number;
   /** `performance.now()` before the granted request was sent. */
   readonly requestedAtMs: number;
-  /** Renewal stops this long after the acquisition, so that a hung holder loses its lease. */
-  readonly maxHoldMs?: number;
 }
 
 export class RenewingLease implements Lease {
@@ -58,13 +56,13 @@ export class RenewingLease implements Lease {
   #released: Promise<ReleaseResult> | undefined;
 
   constructor(backend: LeaseBackend, acquisition: LeaseAcquisition) {
-    const { resource, token, fencingToken, ttlMs, requestedAtMs, maxHoldMs = MAX_HOLD_MS } = acquisition;
+    const { resource, token, fencingToken, ttlMs, requestedAtMs } = acquisition;
     this.#backend = backend;
     this.resource = resource;
     this.token = token;
     this.fencingToken = fencingToken;
     this.#ttlMs = ttlMs;
-    this.#holdUntilMs = requestedAtMs + maxHoldMs;
+    this.#holdUntilMs = requestedAtMs + MAX_HOLD_MS;
     // Counted from the request, like the deadline: the reply may have taken most of the lease.
     this.#scheduleRenewal(Math.max(0, requestedAtMs + this.#renewalPauseMs() - performance.now()));
     this.#confirm(requestedAtMs);

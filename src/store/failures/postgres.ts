@@ -7,7 +7,7 @@
  *   SQLSTATE by class   23 rejected; 25, 28, 3D, 40, 53, 55, 57, 58, XX unavailable or a conflict; FATAL 08, 53, 57, 58, XX and
  *                       every PANIC unknown, unless it answers a login; else a defect
  *   kind                of Prisma's driver adapter, which drops the driver's own code
- *   Prisma's code       P1…, P2…
+ *   Prisma's code       P2028; with every other code comes a kind
  *   Node's code         no connection was made: not sent; it broke: unknown
  *   pg's message        for errors of pg without a code
  */
@@ -81,18 +81,7 @@ const BY_KIND = new Map<string, Failure>([
 ]);
 
 const BY_CODE = new Map<string, Failure>([
-  ['P2034', conflict('write-conflict')],
   ['P2028', notSent('no-transaction-in-time')],
-  ['P2024', notSent('no-connection-in-time')],
-  ['P2037', notSent('too-many-connections')],
-  ['P1000', notSent('postgres-rejects-login')],
-  ['P1001', UNREACHABLE],
-  ['P1002', UNREACHABLE],
-  ['P1003', notSent('no-such-database')],
-  ['P1010', notSent('postgres-rejects-login')],
-  ['P1011', UNREACHABLE],
-  ['P1008', LOST],
-  ['P1017', LOST],
   ...['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EADDRNOTAVAIL', 'EMFILE', 'ENFILE'].map(
     (code) => [code, UNREACHABLE] as const,
   ),

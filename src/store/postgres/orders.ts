@@ -1,36 +1,17 @@
 /** Reads orders. The statements that insert them: insert-orders.ts. */
 import type pg from 'pg';
-import type { Order, OrderQuery, OrderStatus } from '../../domain/order.ts';
+import type { Order, OrderQuery } from '../../domain/order.ts';
 import type { VersionedTerms } from '../../domain/sale.ts';
 import { inTransaction, type PostgresStore } from './pool.ts';
+import { fromRow } from './rows.ts';
 
 /** An order is active while it holds its units. The partial unique index names the same states. */
 export const ACTIVE = `status IN ('pending', 'paid')`;
 
-const COLUMNS = `id, sale_id, user_id, status, quantity, price_cents, created_at, expires_at, paid_at, closed_at`;
-
-interface OrderRow {
-  readonly id: string;
-  readonly sale_id: number;
-  readonly user_id: string;
-  readonly status: OrderStatus;
-  readonly quantity: number;
-  readonly price_cents: number;
-  readonly created_at: Date;
-  readonly expires_at: Date;
-  readonly paid_at: Date | null;
-  readonly closed_at: Date | null;
-}
-
-const TERMS = 'starts_at, ends_at, paused, max_per_order, version';
-
-interface TermsRow {
-  readonly starts_at: Date | null;
-  readonly ends_at: Date | null;
-  readonly paused: boolean;
-  readonly max_per_order: number;
-  readonly version: number;
-}
+const COLUMNS = `id AS "orderId", sale_id AS "saleId", user_id AS "userId", status, quantity, price_cents AS "priceCents",
+  price_cents * quantity AS "amountCents", created_at AS "createdAt", expires_at AS "expiresAt", paid_at AS "paidAt",
+  closed_at AS "closedAt"`;
+const TERMS = `starts_at AS "startsAt", ends_at AS "endsAt", paused, max_per_order AS "maxPerOrder", version`;
 
 export interface OrderTable {
   /** @param db a connection whose transaction may have changed it */
@@ -112,20 +93,20 @@ export function orderTable(postgres: PostgresStore): OrderTable {
   const { pool } = postgres;
   return {
     async get(orderId, db = pool) {
-      const { rows } = await db.query<OrderRow>(`SELECT ${COLUMNS} FROM orders WHERE id = $1`, [orderId]);
-      return rows[0] === undefined ? null : toOrder(rows[0]);
+      const { rows } = await db.query(`SELECT ${COLUMNS} FROM orders WHERE id = $1`, [orderId]);
+      return rows[0] === undefined ? null : fromRow<Order>(rows[0]);
     },
     async ofUser(saleId, userId) {
-      const { rows } = await pool.query<OrderRow>(
+      const { rows } = await pool.query(
         `SELECT ${COLUMNS} FROM orders WHERE sale_id = $1 AND user_id = $2
          ORDER BY (${ACTIVE}) DESC, created_at DESC, id DESC LIMIT 1`,
         [saleId, userId],
       );
-      return rows[0] === undefined ? null : toOrder(rows[0]);
+      return rows[0] === undefined ? null : fromRow<Order>(rows[0]);
     },
     async list(saleId, { limit, before = null, status = null, search = null }) {
       // An order id begins with its time: the index of ids is read back to an hour before the sale was created, since clocks differ.
-      const { rows } = await pool.query<OrderRow>(
+      const { rows } = await pool.query(
         `SELECT ${COLUMNS} FROM orders WHERE sale_id = $1
            AND id >= (SELECT (lpad(to_hex((extract(epoch FROM created_at - interval '1 hour') * 1000)::bigint), 12, '0')
              || repeat('0', 20))::uuid FROM sales WHERE sales.id = $1)
@@ -134,10 +115,10 @@ export function orderTable(postgres: PostgresStore): OrderTable {
          ORDER BY id DESC LIMIT $5`,
         [saleId, before, status, search, limit],
       );
-      return rows.map(toOrder);
+      return rows.map(fromRow<Order>);
     },
     async activeOf(customers) {
-      const { rows } = await pool.query<OrderRow>({
+      const { rows } = await pool.query({
         name: 'active-orders',
         // LATERAL … LIMIT 1 leaves the planner a single choice: one index lookup per customer. Another join, planned while the
         // table is empty, reads all orders, and a prepared statement keeps its plan.
@@ -148,7 +129,7 @@ export function orderTable(postgres: PostgresStore): OrderTable {
                ) AS o`,
         values: [customers.map((c) => c.saleId), customers.map((c) => c.userId)],
       });
-      return rows.map(toOrder);
+      return rows.map(fromRow<Order>);
     },
     async unpaidOf(userId, sinceMs) {
       // Through the points, of which each order has an entry: an index of orders by customer would slow every purchase. An order
@@ -166,12 +147,12 @@ export function orderTable(postgres: PostgresStore): OrderTable {
       return rows[0]!;
     },
     async existing(orderIds) {
-      const { rows } = await pool.query<OrderRow>({
+      const { rows } = await pool.query({
         name: 'existing-orders',
         text: `SELECT ${COLUMNS} FROM orders WHERE id = ANY($1::uuid[])`,
         values: [orderIds],
       });
-      return rows.map(toOrder);
+      return rows.map(fromRow<Order>);
     },
     async pendingChanges(saleId) {
       const { rows } = await pool.query<{ units: number; oldest: string | null }>(
@@ -205,8 +186,8 @@ export function orderTable(postgres: PostgresStore): OrderTable {
       return new Map(rows.map(({ id, epoch }) => [id, epoch]));
     },
     async terms(saleId) {
-      const { rows } = await pool.query<TermsRow>(`SELECT ${TERMS} FROM sales WHERE id = $1`, [saleId]);
-      return rows[0] === undefined ? null : toTerms(rows[0]);
+      const { rows } = await pool.query(`SELECT ${TERMS} FROM sales WHERE id = $1`, [saleId]);
+      return rows[0] === undefined ? null : fromRow<VersionedTerms>(rows[0]);
     },
     async markLoaded(saleId, from, to) {
       if (from === to) return true;
@@ -222,7 +203,7 @@ export function orderTable(postgres: PostgresStore): OrderTable {
     async snapshot(saleId, orderIds, use) {
       const read = await inTransaction(pool, async (client) => {
         await client.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY');
-        const sale = await client.query<TermsRow & { remaining: number }>(
+        const sale = await client.query<VersionedTerms & { readonly remaining: number }>(
           `SELECT stock - sold AS remaining, ${TERMS} FROM sales WHERE id = $1`,
           [saleId],
         );
@@ -233,9 +214,10 @@ export function orderTable(postgres: PostgresStore): OrderTable {
           `SELECT id FROM mirror_outbox WHERE sale_id = $1 AND change = 'restock'`,
           [saleId],
         );
+        const { remaining, ...terms } = sale.rows[0]!;
         const snapshot = {
-          remaining: sale.rows[0]!.remaining,
-          terms: toTerms(sale.rows[0]!),
+          remaining,
+          terms: fromRow<VersionedTerms>(terms),
           restocks: restocks.rows.map(({ id }) => id),
           known: new Set(known.rows.map(({ id }) => id)),
           value: await use(buyersOf(client, saleId, PAGE)),
@@ -265,28 +247,4 @@ async function* buyersOf(
     yield rows.map((row) => ({ userId: row.user_id, orderId: row.id, quantity: row.quantity }));
     after = last.user_id;
   }
-}
-
-function toTerms({ starts_at, ends_at, paused, max_per_order, version }: TermsRow): VersionedTerms {
-  return {
-    startsAt: starts_at?.toISOString() ?? null,
-    endsAt: ends_at?.toISOString() ?? null,
-    ...{ paused, maxPerOrder: max_per_order, version },
-  };
-}
-
-function toOrder(row: OrderRow): Order {
-  return {
-    orderId: row.id,
-    saleId: row.sale_id,
-    userId: row.user_id,
-    status: row.status,
-    quantity: row.quantity,
-    priceCents: row.price_cents,
-    amountCents: row.price_cents * row.quantity,
-    createdAt: row.created_at.toISOString(),
-    expiresAt: row.expires_at.toISOString(),
-    paidAt: row.paid_at?.toISOString() ?? null,
-    closedAt: row.closed_at?.toISOString() ?? null,
-  };
 }

@@ -28,6 +28,7 @@ import type { ClaimedTask, Task, TaskKind, TaskState } from '../../domain/task.t
 import type { LoopHealth } from '../../metrics/loop-health.ts';
 import { isRowError } from '../failures/postgres.ts';
 import { isolating, type PostgresStore } from './pool.ts';
+import { fromRow } from './rows.ts';
 
 /**
  * Adds a task. Idempotent: there is at most one task of each kind for an order and, of refunds, for each further payment.
@@ -90,20 +91,9 @@ export interface TaskTable {
   countOpen(): Promise<ReadonlyMap<TaskState, number>>;
 }
 
-const COLUMNS = 'id, kind, key, payload, state, attempts, run_at, last_error, created_at, updated_at';
-
-interface TaskRow {
-  readonly id: string;
-  readonly kind: string;
-  readonly key: string | null;
-  readonly payload: unknown;
-  readonly state: TaskState;
-  readonly attempts: number;
-  readonly run_at: Date;
-  readonly last_error: string | null;
-  readonly created_at: Date;
-  readonly updated_at: Date;
-}
+/** `ORDER BY id` would sort by this number, which has no index. */
+const COLUMNS = `id::float8 AS id, kind, key, payload, state, attempts, run_at AS "runAt", last_error AS "lastError",
+  created_at AS "createdAt", updated_at AS "updatedAt"`;
 
 /** Tasks of one subject are performed one after the other, in the order in which they were written. */
 const ITS_TURN = `(subject IS NULL OR NOT EXISTS (
@@ -259,24 +249,24 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTabl
 function forOperators({ pool }: PostgresStore): Pick<TaskTable, 'get' | 'list' | 'revive' | 'countOpen'> {
   return {
     async get(id) {
-      const { rows } = await pool.query<TaskRow>(`SELECT ${COLUMNS} FROM tasks WHERE id = $1`, [id]);
-      return rows[0] === undefined ? null : toTask(rows[0]);
+      const { rows } = await pool.query(`SELECT ${COLUMNS} FROM tasks WHERE id = $1`, [id]);
+      return rows[0] === undefined ? null : fromRow<Task>(rows[0]);
     },
     async list(state, max) {
       const where = state === null ? '' : 'WHERE state = $2';
-      const { rows } = await pool.query<TaskRow>(
-        `SELECT ${COLUMNS} FROM tasks ${where} ORDER BY id DESC LIMIT $1`,
+      const { rows } = await pool.query(
+        `SELECT ${COLUMNS} FROM tasks ${where} ORDER BY tasks.id DESC LIMIT $1`,
         state === null ? [max] : [max, state],
       );
-      return rows.map(toTask);
+      return rows.map(fromRow<Task>);
     },
     async revive(id, db = pool) {
-      const { rows } = await db.query<TaskRow>(
+      const { rows } = await db.query(
         `UPDATE tasks SET state = 'waiting', run_at = now(), updated_at = now()
          WHERE id = $1 AND state = 'dead' RETURNING ${COLUMNS}`,
         [id],
       );
-      return rows[0] === undefined ? null : toTask(rows[0]);
+      return rows[0] === undefined ? null : fromRow<Task>(rows[0]);
     },
     async countOpen() {
       // Without `done`, the state of most rows: an index over the others is small.
@@ -295,19 +285,4 @@ const ERROR_LENGTH = 1_000;
 /** Removes NUL, which Postgres cannot store in text. */
 function asText(error: string): string {
   return error.replaceAll('\0', '').slice(0, ERROR_LENGTH);
-}
-
-function toTask(row: TaskRow): Task {
-  return {
-    id: Number(row.id),
-    kind: row.kind,
-    key: row.key,
-    payload: row.payload,
-    state: row.state,
-    attempts: row.attempts,
-    runAt: row.run_at.toISOString(),
-    lastError: row.last_error,
-    createdAt: row.created_at.toISOString(),
-    updatedAt: row.updated_at.toISOString(),
-  };
 }

@@ -6,27 +6,16 @@ import {
   type KnownNotification,
   type NotificationName,
 } from '../../domain/payment-notification.ts';
-import type { UnmatchedPayment, UnmatchedReason } from '../../domain/unmatched-payment.ts';
+import type { UnmatchedPayment } from '../../domain/unmatched-payment.ts';
 import { addAuditEvent } from './audit-log.ts';
 import { inTransaction, type PostgresStore } from './pool.ts';
+import { fromRow } from './rows.ts';
 
 export interface UnmatchedPaymentTable {
   /** Records one, with an event in the audit log; a repeat is counted. @throws what Postgres throws */
   record(payment: Payment & Pick<UnmatchedPayment, 'actor' | 'reason'>): Promise<void>;
   /** Newest first. @param before only those with a smaller id; null: all */
   list(max: number, before: number | null): Promise<readonly UnmatchedPayment[]>;
-}
-
-interface Row {
-  readonly id: string;
-  readonly notification_id: string;
-  readonly order_id: string;
-  readonly amount_cents: number;
-  readonly reason: UnmatchedReason;
-  readonly actor: string;
-  readonly times: number;
-  readonly received_at: Date;
-  readonly repeated_at: Date;
 }
 
 type Payment = NotificationName & Pick<UnmatchedPayment, 'orderId' | 'amountCents'>;
@@ -73,21 +62,14 @@ export function unmatchedPaymentTable({ pool }: Pick<PostgresStore, 'pool'>): Un
         return { commit: true, value: undefined };
       }),
     async list(max, before) {
-      const { rows } = await pool.query<Row>(
-        'SELECT * FROM unmatched_payments WHERE $2::bigint IS NULL OR id < $2 ORDER BY id DESC LIMIT $1',
+      // `ORDER BY id` would sort by this number, which has no index.
+      const { rows } = await pool.query(
+        `SELECT id::float8 AS id, notification_id AS "notificationId", order_id AS "orderId", amount_cents AS "amountCents",
+           reason, actor, times, received_at AS "receivedAt", repeated_at AS "repeatedAt" FROM unmatched_payments
+         WHERE $2::bigint IS NULL OR id < $2 ORDER BY unmatched_payments.id DESC LIMIT $1`,
         [max, before],
       );
-      return rows.map((row) => ({
-        id: Number(row.id),
-        notificationId: row.notification_id,
-        orderId: row.order_id,
-        amountCents: row.amount_cents,
-        reason: row.reason,
-        actor: row.actor,
-        times: row.times,
-        receivedAt: row.received_at.toISOString(),
-        repeatedAt: row.repeated_at.toISOString(),
-      }));
+      return rows.map(fromRow<UnmatchedPayment>);
     },
   };
 }

@@ -1,15 +1,10 @@
 /** Live figures of the service, and charts of the last three minutes. */
 import { signal } from '@preact/signals';
-import type { Activity } from '../../metrics/activity.ts';
-import type { Degradation } from '../../metrics/loop-health.ts';
+import type { ConsoleEvent as Sent } from '../../metrics/activity.ts';
 import { Chart } from '../ui/chart.tsx';
 import { compact, dateTime, latency } from '../ui/format.ts';
 
-export interface ConsoleEvent extends Activity {
-  readonly now: number;
-  readonly stores: Readonly<Record<string, string>>;
-  readonly degraded: readonly Degradation[];
-}
+export type ConsoleEvent = Sent & { readonly now: number };
 
 /** Events that the charts show: one a second. */
 const SHOWN = 180;

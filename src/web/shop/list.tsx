@@ -1,7 +1,8 @@
 /** The list of sales. */
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { type SaleState, stateOf } from '../../domain/sale.ts';
+import { stateOf } from '../../domain/sale.ts';
+import type { ListPart } from '../../http/page-markup.ts';
 import { ask, type Sale } from '../ui/api.ts';
 import { clock, count, money } from '../ui/format.ts';
 import { Bar, StateOptions, StatePill } from '../ui/parts.tsx';
@@ -14,16 +15,10 @@ const sales = signal<readonly Sale[] | null>(null);
 /** Order of the list: open, scheduled, sold out, ended; newest first within each. */
 const RANK = { open: 0, scheduled: 1, paused: 2, 'sold-out': 3, ended: 4 };
 
-export interface ListData {
+export interface ListData extends ListPart {
   readonly sales: readonly Sale[];
   /** The query of the page's address: which sales the list has. */
   readonly query: string;
-  readonly search: string;
-  readonly state: SaleState | '';
-  /** Whether the list is short and whole, so that it needs no filter. */
-  readonly isWhole: boolean;
-  /** The address of the next page; null: there is none. */
-  readonly older: string | null;
 }
 
 export function ListPage({ data }: { data: ListData }) {

@@ -15,17 +15,17 @@ interface ChartProps {
   /** Seconds since 1970, ascending; then the values of each series. Null: unknown. */
   readonly data: readonly (readonly (number | null)[])[];
   readonly format: (value: number) => string;
-  readonly height?: number;
   /** Time span, seconds. */
   readonly spanS: number;
   readonly label: string;
 }
 
+const HEIGHT = 180;
 const timeOf = (s: number) => new Date(s * 1_000).toTimeString().slice(0, 8);
 const DARK = matchMedia('(prefers-color-scheme: dark)');
 const token = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-function optionsOf({ series, format, height = 180, spanS }: ChartProps, width: number): uPlot.Options {
+function optionsOf({ series, format, spanS }: ChartProps, width: number): uPlot.Options {
   const axis = {
     stroke: token('--soft'),
     grid: { stroke: token('--line'), width: 1 },
@@ -34,7 +34,7 @@ function optionsOf({ series, format, height = 180, spanS }: ChartProps, width: n
   const font = `12px ${token('--sans')}`;
   return {
     width,
-    height,
+    height: HEIGHT,
     legend: { show: false },
     cursor: { y: false, points: { size: 6 } },
     scales: {
@@ -86,9 +86,8 @@ export function Chart(props: ChartProps) {
     };
     draw();
     const resize = new ResizeObserver(() => {
-      const height = latest.current.height ?? 180;
       if (chart.current?.width !== element.clientWidth)
-        chart.current?.setSize({ width: element.clientWidth, height });
+        chart.current?.setSize({ width: element.clientWidth, height: HEIGHT });
     });
     resize.observe(element);
     DARK.addEventListener('change', draw);

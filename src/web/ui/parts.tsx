@@ -3,7 +3,7 @@ import type { Signal } from '@preact/signals';
 import type { ComponentChildren, RefObject } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import type { OrderStatus } from '../../domain/order.ts';
-import { type SaleState, saleStates } from '../../domain/sale.ts';
+import { type SaleState, saleStates, shownStates } from '../../domain/sale.ts';
 import { count } from './format.ts';
 
 export type Tone = 'good' | 'warn' | 'bad' | 'plain';
@@ -20,16 +20,8 @@ export const Fact = ({ term, text, isCode = false }: { term: string; text: strin
   </div>
 );
 
-const STATES: Readonly<Record<SaleState, readonly [Tone, string]>> = {
-  scheduled: ['warn', 'Opens soon'],
-  open: ['good', 'On sale'],
-  paused: ['warn', 'Paused'],
-  'sold-out': ['bad', 'Sold out'],
-  ended: ['plain', 'Ended'],
-};
-
 export function StatePill({ state }: { state: SaleState }) {
-  const [tone, text] = STATES[state];
+  const [tone, text] = shownStates[state];
   return <Pill tone={tone}>{text}</Pill>;
 }
 
@@ -47,7 +39,7 @@ export const StateOptions = ({ chosen }: { chosen: SaleState | '' }) => (
     <option value="">All states</option>
     {saleStates.map((one) => (
       <option key={one} value={one} selected={one === chosen}>
-        {STATES[one][1]}
+        {shownStates[one][1]}
       </option>
     ))}
   </>
