@@ -41,3 +41,13 @@ export function coalesce<Key, Result>(
     return run.next;
   };
 }
+
+/** @returns `work` for callers that join a run of their key in progress: unlike with `coalesce`, it began before their call */
+export function shared<Key, Result>(work: (key: Key) => Promise<Result>): (key: Key) => Promise<Result> {
+  const runs = new Map<Key, Promise<Result>>();
+  return (key) => {
+    const run = runs.get(key) ?? work(key).finally(() => runs.delete(key));
+    runs.set(key, run);
+    return run;
+  };
+}

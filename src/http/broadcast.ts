@@ -8,6 +8,7 @@
  * A listener therefore buffers at most one frame. One that stays behind for `stalledMs` is disconnected.
  */
 import type { Response } from 'express';
+import { shared } from '../concurrency/coalesce.ts';
 import { limits } from '../config/limits.ts';
 
 /** What listeners watch. */
@@ -40,7 +41,15 @@ const { heartbeatMs, stalledMs, retryMs } = limits.events;
 export class Broadcast<Topic> {
   readonly #source: Source<Topic>;
   readonly #channels = new Map<Topic, Channel>();
-  readonly #opening = new Map<Topic, Promise<Channel | null>>();
+  /** Concurrent first listeners share one read. */
+  readonly #open = shared(async (topic: Topic): Promise<Channel | null> => {
+    const { values, nowMs } = await this.#source.read([topic]);
+    const value = values.get(topic);
+    if (value === undefined) return null;
+    const channel = { listeners: new Map(), text: '', frame: COMMENT, framedMs: 0 };
+    frame(channel, value, nowMs);
+    return channel;
+  });
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
   /** Listeners whose topic is being opened. */
@@ -97,26 +106,10 @@ export class Broadcast<Topic> {
   async #opened(topic: Topic): Promise<Channel | null> {
     this.#waiting += 1;
     try {
-      return await (this.#opening.get(topic) ?? this.#open(topic));
+      return await this.#open(topic);
     } finally {
       this.#waiting -= 1;
     }
-  }
-
-  /** Concurrent first listeners share one read. */
-  #open(topic: Topic): Promise<Channel | null> {
-    const opening = this.#source
-      .read([topic])
-      .then(({ values, nowMs }) => {
-        const value = values.get(topic);
-        if (value === undefined) return null;
-        const channel = { listeners: new Map(), text: '', frame: COMMENT, framedMs: 0 };
-        frame(channel, value, nowMs);
-        return channel;
-      })
-      .finally(() => this.#opening.delete(topic));
-    this.#opening.set(topic, opening);
-    return opening;
   }
 
   #schedule(): void {

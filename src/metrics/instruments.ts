@@ -1,5 +1,6 @@
 /** Prometheus metrics of the service. Durations are in seconds, as Prometheus recommends. */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { shared } from '../concurrency/coalesce.ts';
 
 /** What each one counts is its `help`. */
 export type Instruments = ReturnType<typeof createInstruments>;
@@ -220,17 +221,8 @@ export function measureConnections(
 }
 
 /** Shares one read among the gauges of one scrape; null: it failed. */
-function oncePerScrape<T>(read: () => Promise<T>): () => Promise<T | null> {
-  let reading: Promise<T | null> | null = null;
-  return () => {
-    reading ??= read()
-      .catch(() => null)
-      .finally(() => {
-        reading = null;
-      });
-    return reading;
-  };
-}
+const oncePerScrape = <T>(read: () => Promise<T>): (() => Promise<T | null>) =>
+  shared<void, T | null>(() => read().catch(() => null));
 
 export interface AuditState {
   readonly entries: number;

@@ -10,8 +10,7 @@ import { freeUnits, type Sale } from '../domain/sale.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
-import type { SaleMirror } from '../store/redis/sale-mirror.ts';
-import type { MirrorSnapshot } from '../store/redis/sale-scripts.ts';
+import type { MirrorSnapshot, SaleMirror } from '../store/redis/sale-mirror.ts';
 
 export interface ReconcileContext {
   /** Null for a strategy without a mirror. */

@@ -13,8 +13,7 @@
  * claim ends, the next claim commits it, and the answer is unknown.
  */
 import type { ClaimedReservation, CommitResult, Outcome, Superseded } from '../domain/outcome.ts';
-import type { SaleMirror } from '../store/redis/sale-mirror.ts';
-import type { ReleaseOptions } from '../store/redis/sale-scripts.ts';
+import type { ReleaseOptions, SaleMirror } from '../store/redis/sale-mirror.ts';
 
 export interface Fate {
   readonly answer: Outcome | Superseded;

@@ -25,6 +25,7 @@
  * machine, because the clock of a process does not count that time.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { shared } from '../concurrency/coalesce.ts';
 
 /** The result of a request that got no reply: the store may execute it until `lateUntilMs`, by the store's own clock. */
 export interface Unanswered {
@@ -61,7 +62,6 @@ const REFRESH_MS = 10_000;
 export function storeClock(read: () => Promise<number>): StoreClock {
   let offsetMs = 0;
   let readAtMs: number | null = null;
-  let reading: Promise<number> | null = null;
 
   async function readNow(): Promise<number> {
     const storeMs = await read();
@@ -70,12 +70,7 @@ export function storeClock(read: () => Promise<number>): StoreClock {
     return storeMs;
   }
 
-  function readOnce(): Promise<number> {
-    reading ??= readNow().finally(() => {
-      reading = null;
-    });
-    return reading;
-  }
+  const readOnce = shared<void, number>(readNow);
 
   return {
     synchronize() {

@@ -1,43 +1,55 @@
 /** lua/sale/acknowledge.lua and lua/sale/restore-buyers.lua acknowledge reservations of several sales at once. Redis is real. */
 import { beforeEach, expect, it } from 'vitest';
 import { isUnanswered } from '../../src/store/late-requests.ts';
+import { orderTable } from '../../src/store/postgres/orders.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
+import { redisEpochs } from '../../src/store/redis/epochs.ts';
+import {
+  claimEndMs,
+  createSaleMirror,
+  type SaleMirror,
+  withFirstClaim,
+} from '../../src/store/redis/sale-mirror.ts';
 import { opened } from '../support/opened.ts';
-import { saleKeys } from '../support/sale-keys.ts';
 import { openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
+const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
 const redis = opened(() => openRedis(stores.redisUrl, () => {}));
+
+let mirror: SaleMirror;
+/** Of the server, and so of every sale. */
+let epoch: number;
 beforeEach(async () => {
   await redis.redis.flushdb();
+  mirror = createSaleMirror(redis, redisEpochs(redis, postgres), orderTable(postgres), 0);
+  epoch = await mirror.epoch(1);
 });
 
-const EPOCH = 1;
-
-const keysOf = (sale: number) => saleKeys(`settle:${sale}`);
+const keysOf = (sale: number) => mirror.keys(sale);
 
 async function open(sale: number, loadedMs: number): Promise<void> {
-  const state = { remaining: 9, startsMs: '', endsMs: '', epoch: EPOCH, loadedMs, generation: 0 };
+  const state = { remaining: 9, startsMs: '', endsMs: '', epoch, loadedMs, generation: 0 };
   await redis.redis.hset(keysOf(sale).state, state);
 }
 
-/** Reserves for two customers of each sale. @returns what to acknowledge */
+/** Reserves for ann and bob in each sale. @returns what to acknowledge, in this order */
 async function reserve(sales: readonly number[]) {
-  const attempts = sales.map((sale) => ({
-    keys: keysOf(sale),
-    members: ['ann', 'bob'].map((userId) => ({ userId, orderId: `order-of-${userId}-${sale}`, quantity: 1 })),
-  }));
-  const replies = await redis.scripts.reserveMany(attempts, EPOCH);
-  if (isUnanswered(replies)) throw new Error(replies.reason);
-  return attempts.map(({ keys, members }, i) => ({
-    keys,
-    epoch: EPOCH,
-    members: members.map((member, j) => {
-      const [word, orderId, reservedAt] = replies[2 * i + j]!;
-      expect([word, orderId]).toEqual(['reserved', member.orderId]);
-      return { ...member, reservedAt: reservedAt! };
+  const attempts = sales.map((saleId) => ({
+    keys: keysOf(saleId),
+    members: ['ann', 'bob'].map((userId) => {
+      return { saleId, userId, orderId: `order-of-${userId}-${saleId}`, quantity: 1 };
     }),
   }));
+  const replies = await redis.scripts.reserveMany(attempts, epoch);
+  if (isUnanswered(replies)) throw new Error(replies.reason);
+  const members = attempts.flatMap((attempt) => attempt.members);
+  return members.map((member, i) => {
+    const [word, orderId, reservedAt] = replies[i]!;
+    expect([word, orderId]).toEqual(['reserved', member.orderId]);
+    return { ...member, reservedAt: reservedAt! };
+  });
 }
 
 const pending = (sale: number) => redis.redis.zcard(keysOf(sale).reservations);
@@ -46,8 +58,10 @@ const buyers = (sale: number) => redis.redis.hgetall(keysOf(sale).buyers);
 it('removes those of all sales, and keeps others', async () => {
   for (const sale of [1, 2, 3]) await open(sale, 0);
   const committed = await reserve([1, 2, 3]);
-  const settled = [committed[0]!, { ...committed[2]!, members: committed[2]!.members.slice(1) }];
-  await redis.scripts.acknowledge(settled);
+  const settled = committed.filter(
+    ({ saleId, userId }) => saleId === 1 || (saleId === 3 && userId === 'bob'),
+  );
+  await mirror.acknowledge(settled);
   expect([await pending(1), await pending(2), await pending(3)]).toEqual([0, 2, 1]);
   const left = await redis.redis.zrange(keysOf(3).reservations, '0', '-1');
   expect(left.map((entry) => entry.split(' ')[0])).toEqual(['ann']);
@@ -59,7 +73,7 @@ it('restores the buyers missing from a reloaded sale, and reports that there are
   const committed = await reserve([1, 2]);
   await redis.redis.del(keysOf(2).buyers, keysOf(2).reservations);
   await open(2, Date.now() + 60_000);
-  await redis.scripts.acknowledge(committed);
+  await mirror.acknowledge(committed);
   expect(await pending(1)).toBe(0);
   expect(await buyers(2)).toEqual({ ann: 'order-of-ann-2 0', bob: 'order-of-bob-2 0' });
   expect(await redis.redis.hget(keysOf(2).state, 'generation')).toBe('2');
@@ -69,8 +83,8 @@ it('keeps those of a sale that is not loaded: the next load counts them', async 
   for (const sale of [1, 2, 3]) await open(sale, 0);
   const committed = await reserve([1, 2, 3]);
   await redis.redis.del(keysOf(1).state);
-  await redis.redis.hset(keysOf(2).state, 'epoch', EPOCH + 1);
-  await redis.scripts.acknowledge(committed);
+  await redis.redis.hset(keysOf(2).state, 'epoch', epoch + 1);
+  await mirror.acknowledge(committed);
   expect([await pending(1), await pending(2), await pending(3)]).toEqual([2, 2, 0]);
 });
 
@@ -78,20 +92,16 @@ it('restores the buyers of a sale without state and reservations', async () => {
   await open(1, 0);
   const committed = await reserve([1]);
   await redis.redis.flushdb();
-  await redis.scripts.acknowledge(committed);
+  await mirror.acknowledge(committed);
   expect(Object.keys(await buyers(1)).sort()).toEqual(['ann', 'bob']);
 });
 
 it('restores no buyer whose reservation was released', async () => {
   await open(1, 0);
   const committed = await reserve([1]);
-  const [ann] = committed[0]!.members;
-  await redis.scripts.release(keysOf(1), ann!, {
-    discardedUnits: 0,
-    owner: null,
-    claimedAtMs: Number(ann!.reservedAt),
-  });
-  await redis.scripts.acknowledge(committed);
+  const [ann] = committed;
+  expect(await mirror.release(withFirstClaim(ann!, claimEndMs()))).toBe('released');
+  await mirror.acknowledge(committed);
   expect(Object.keys(await buyers(1))).toEqual(['bob']);
 });
 
@@ -99,6 +109,6 @@ it("removes those of the other sales when one sale's key has another type, and r
   for (const sale of [1, 2, 3]) await open(sale, 0);
   const committed = await reserve([1, 2, 3]);
   await redis.redis.set(keysOf(2).reservations, 'something else');
-  await expect(redis.scripts.acknowledge(committed)).rejects.toThrow('WRONGTYPE');
+  await expect(mirror.acknowledge(committed)).rejects.toThrow('WRONGTYPE');
   expect([await pending(1), await pending(3)]).toEqual([0, 0]);
 });

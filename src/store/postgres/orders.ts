@@ -13,47 +13,7 @@ const COLUMNS = `id AS "orderId", sale_id AS "saleId", user_id AS "userId", stat
   closed_at AS "closedAt"`;
 const TERMS = `starts_at AS "startsAt", ends_at AS "endsAt", paused, max_per_order AS "maxPerOrder", version`;
 
-export interface OrderTable {
-  /** @param db a connection whose transaction may have changed it */
-  get(orderId: string, db?: Pick<pg.PoolClient, 'query'>): Promise<Order | null>;
-  /** The customer's active order, or else the latest one. */
-  ofUser(saleId: number, userId: string): Promise<Order | null>;
-  /** Orders of a sale, newest first. */
-  list(saleId: number, query: OrderQuery): Promise<readonly Order[]>;
-  /** The active order of each (sale, user) that has one. */
-  activeOf(
-    customers: readonly { readonly saleId: number; readonly userId: string }[],
-  ): Promise<readonly Order[]>;
-  /** A customer's reservations of any sale since an instant that were not paid. */
-  unpaidOf(userId: string, sinceMs: number): Promise<UnpaidOrders>;
-  /** Those of these orders that exist, in any order. */
-  existing(orderIds: readonly string[]): Promise<readonly Order[]>;
-  /** Counts that must agree within Postgres, at one instant. */
-  counts(saleId: number): Promise<OrderCounts>;
-  /** Changes of a sale in the outbox: their units, and the number of the oldest. */
-  pendingChanges(saleId: number): Promise<{ readonly units: number; readonly oldest: string | null }>;
-  /** Every customer of a sale with an active order, in pages. */
-  buyers(saleId: number, pageSize: number): AsyncIterable<readonly Buyer[]>;
-  /** In which epoch of Redis each sale was last loaded; one that never was is left out. */
-  loadedIn(saleIds: readonly number[]): Promise<ReadonlyMap<number, number>>;
-  /** The terms of a sale; null: no such sale. */
-  terms(saleId: number): Promise<VersionedTerms | null>;
-  /**
-   * Marks a sale as loaded in the epoch `to`. It waits for commits that have locked the sale: later ones fail that were reserved in
-   * another epoch. So it does for a stock cut, unless it is the same epoch.
-   * @returns false, without effect, when it was loaded in another one than `from` since
-   */
-  markLoaded(saleId: number, from: number | null, to: number): Promise<boolean>;
-  /**
-   * Reads what a load of the mirror needs, at one instant: free units, terms, which of some orders exist, and all buyers, which `use`
-   * receives page by page. @throws when there is no such sale
-   */
-  snapshot<T>(
-    saleId: number,
-    orderIds: readonly string[],
-    use: (buyers: AsyncIterable<readonly Buyer[]>) => Promise<T>,
-  ): Promise<Snapshot<T>>;
-}
+export type OrderTable = ReturnType<typeof orderTable>;
 
 export interface UnpaidOrders {
   readonly pending: number;
@@ -61,15 +21,6 @@ export interface UnpaidOrders {
   readonly closed: number;
   /** Null: none was closed. */
   readonly lastClosedAt: Date | null;
-}
-
-export interface Snapshot<T> {
-  readonly remaining: number;
-  readonly terms: VersionedTerms;
-  /** Numbers of the restocks that `remaining` includes and Redis has not applied. */
-  readonly restocks: readonly string[];
-  readonly known: ReadonlySet<string>;
-  readonly value: T;
 }
 
 export interface OrderCounts {
@@ -89,14 +40,16 @@ export interface Buyer {
 /** Buyers per page. */
 const PAGE = 1_000;
 
-export function orderTable(postgres: PostgresStore): OrderTable {
+export function orderTable(postgres: PostgresStore) {
   const { pool } = postgres;
   return {
-    async get(orderId, db = pool) {
+    /** @param db a connection whose transaction may have changed it */
+    async get(orderId: string, db: Pick<pg.PoolClient, 'query'> = pool) {
       const { rows } = await db.query(`SELECT ${COLUMNS} FROM orders WHERE id = $1`, [orderId]);
       return rows[0] === undefined ? null : fromRow<Order>(rows[0]);
     },
-    async ofUser(saleId, userId) {
+    /** The customer's active order, or else the latest one. */
+    async ofUser(saleId: number, userId: string) {
       const { rows } = await pool.query(
         `SELECT ${COLUMNS} FROM orders WHERE sale_id = $1 AND user_id = $2
          ORDER BY (${ACTIVE}) DESC, created_at DESC, id DESC LIMIT 1`,
@@ -104,7 +57,8 @@ export function orderTable(postgres: PostgresStore): OrderTable {
       );
       return rows[0] === undefined ? null : fromRow<Order>(rows[0]);
     },
-    async list(saleId, { limit, before = null, status = null, search = null }) {
+    /** Orders of a sale, newest first. */
+    async list(saleId: number, { limit, before, status, search }: OrderQuery) {
       // An order id begins with its time: the index of ids is read back to an hour before the sale was created, since clocks differ.
       const { rows } = await pool.query(
         `SELECT ${COLUMNS} FROM orders WHERE sale_id = $1
@@ -113,11 +67,12 @@ export function orderTable(postgres: PostgresStore): OrderTable {
            AND ($2::uuid IS NULL OR id < $2) AND ($3::text IS NULL OR status = $3)
            AND ($4::text IS NULL OR strpos(lower(user_id), lower($4)) > 0 OR starts_with(id::text, lower($4)))
          ORDER BY id DESC LIMIT $5`,
-        [saleId, before, status, search, limit],
+        [saleId, before ?? null, status ?? null, search ?? null, limit],
       );
       return rows.map(fromRow<Order>);
     },
-    async activeOf(customers) {
+    /** The active order of each (sale, user) that has one. */
+    async activeOf(customers: readonly { readonly saleId: number; readonly userId: string }[]) {
       const { rows } = await pool.query({
         name: 'active-orders',
         // LATERAL … LIMIT 1 leaves the planner a single choice: one index lookup per customer. Another join, planned while the
@@ -131,7 +86,8 @@ export function orderTable(postgres: PostgresStore): OrderTable {
       });
       return rows.map(fromRow<Order>);
     },
-    async unpaidOf(userId, sinceMs) {
+    /** A customer's reservations of any sale since an instant that were not paid. */
+    async unpaidOf(userId: string, sinceMs: number) {
       // Through the points, of which each order has an entry: an index of orders by customer would slow every purchase. An order
       // id begins with its time. An administrator may have awarded points for an "order" with another kind of id.
       const hex = sinceMs.toString(16).padStart(12, '0');
@@ -146,7 +102,8 @@ export function orderTable(postgres: PostgresStore): OrderTable {
       );
       return rows[0]!;
     },
-    async existing(orderIds) {
+    /** Those of these orders that exist, in any order. */
+    async existing(orderIds: readonly string[]) {
       const { rows } = await pool.query({
         name: 'existing-orders',
         text: `SELECT ${COLUMNS} FROM orders WHERE id = ANY($1::uuid[])`,
@@ -154,14 +111,16 @@ export function orderTable(postgres: PostgresStore): OrderTable {
       });
       return rows.map(fromRow<Order>);
     },
-    async pendingChanges(saleId) {
+    /** Changes of a sale in the outbox: their units, and the number of the oldest. */
+    async pendingChanges(saleId: number) {
       const { rows } = await pool.query<{ units: number; oldest: string | null }>(
         'SELECT coalesce(sum(units), 0)::int AS units, min(id)::text AS oldest FROM mirror_outbox WHERE sale_id = $1',
         [saleId],
       );
       return rows[0]!;
     },
-    async counts(saleId) {
+    /** Counts that must agree within Postgres, at one instant. */
+    async counts(saleId: number) {
       const { rows } = await pool.query<OrderCounts>(
         `SELECT (SELECT sold + oversold FROM sales WHERE id = $1) AS sold, coalesce(sum(quantity) FILTER (WHERE ${ACTIVE}), 0)::int AS active,
            (count(*) FILTER (WHERE earned.n <> 1 OR reversed.n <> (closed_at IS NOT NULL)::int))::int AS "pointsMissing"
@@ -176,8 +135,10 @@ export function orderTable(postgres: PostgresStore): OrderTable {
       );
       return rows[0]!;
     },
-    buyers: (saleId, pageSize) => buyersOf(pool, saleId, pageSize),
-    async loadedIn(saleIds) {
+    /** Every customer of a sale with an active order, in pages. */
+    buyers: (saleId: number, pageSize: number) => buyersOf(pool, saleId, pageSize),
+    /** In which epoch of Redis each sale was last loaded; one that never was is left out. */
+    async loadedIn(saleIds: readonly number[]): Promise<ReadonlyMap<number, number>> {
       const { rows } = await pool.query<{ id: number; epoch: number }>({
         name: 'loaded-in',
         text: 'SELECT id, mirror_epoch AS epoch FROM sales WHERE id = ANY($1::int[]) AND mirror_epoch IS NOT NULL',
@@ -185,11 +146,17 @@ export function orderTable(postgres: PostgresStore): OrderTable {
       });
       return new Map(rows.map(({ id, epoch }) => [id, epoch]));
     },
-    async terms(saleId) {
+    /** The terms of a sale; null: no such sale. */
+    async terms(saleId: number) {
       const { rows } = await pool.query(`SELECT ${TERMS} FROM sales WHERE id = $1`, [saleId]);
       return rows[0] === undefined ? null : fromRow<VersionedTerms>(rows[0]);
     },
-    async markLoaded(saleId, from, to) {
+    /**
+     * Marks a sale as loaded in the epoch `to`. It waits for commits that have locked the sale: later ones fail that were reserved in
+     * another epoch. So it does for a stock cut, unless it is the same epoch.
+     * @returns false, without effect, when it was loaded in another one than `from` since
+     */
+    async markLoaded(saleId: number, from: number | null, to: number) {
       if (from === to) return true;
       // It does not wait for a disk or a standby: where the epoch is forgotten, orders that were reserved in it are not committed, and the
       // sale is loaded again.
@@ -200,7 +167,15 @@ export function orderTable(postgres: PostgresStore): OrderTable {
       );
       return rowCount === 1;
     },
-    async snapshot(saleId, orderIds, use) {
+    /**
+     * Reads what a load of the mirror needs, at one instant: free units, terms, which of some orders exist, and all buyers, which `use`
+     * receives page by page. @throws when there is no such sale
+     */
+    async snapshot<T>(
+      saleId: number,
+      orderIds: readonly string[],
+      use: (buyers: AsyncIterable<readonly Buyer[]>) => Promise<T>,
+    ) {
       const read = await inTransaction(pool, async (client) => {
         await client.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY');
         const sale = await client.query<VersionedTerms & { readonly remaining: number }>(
@@ -218,6 +193,7 @@ export function orderTable(postgres: PostgresStore): OrderTable {
         const snapshot = {
           remaining,
           terms: fromRow<VersionedTerms>(terms),
+          /** Numbers of the restocks that `remaining` includes and Redis has not applied. */
           restocks: restocks.rows.map(({ id }) => id),
           known: new Set(known.rows.map(({ id }) => id)),
           value: await use(buyersOf(client, saleId, PAGE)),

@@ -27,41 +27,18 @@ export interface SaleChanges extends Partial<Omit<NewSale, 'stock' | 'spreadS'>>
   readonly paused?: boolean;
 }
 
-export interface SaleTable {
-  /** @param key of a request that has one: it happens once, and a repeat gets the same sale @throws KeyReusedError */
-  create(sale: NewSale, key?: IdempotencyKey | null): Promise<Sale>;
-  /**
-   * Changes a sale, at once for every statement that locks its row afterwards.
-   * @returns null when it does not exist; `invalid`: its window would end before it begins, or an order be too dear
-   */
-  change(saleId: number, changes: SaleChanges): Promise<Sale | 'invalid' | null>;
-  get(saleId: number): Promise<Sale | null>;
-  /** A sale, and the secret seed of its lottery. */
-  getWithSeed(saleId: number): Promise<{ readonly sale: Sale; readonly seed: string } | null>;
-  /** Reads those of the sales that exist, in one statement, and the clock of Postgres, milliseconds since 1970. */
-  watch(saleIds: readonly number[]): Promise<{ readonly sales: readonly Sale[]; readonly nowMs: number }>;
-  /** Newest first. @param before only sales with a smaller id */
-  list(query: SaleQuery): Promise<readonly Sale[]>;
-  /** Sales that have not ended, or ended recently: all that can have reservations. */
-  recent(): Promise<readonly Sale[]>;
-  /**
-   * Adds units to the stock or cuts it, but never below the number sold.
-   * @param isMirrored also adds the restock to the outbox towards Redis
-   * @param db the connection whose transaction it belongs to; without one, it commits by itself
-   * @returns null when the sale does not exist, `below-sold` when the cut is too deep
-   */
-  restock(saleId: number, units: number, isMirrored?: boolean, db?: Db): Promise<Sale | 'below-sold' | null>;
-}
+export type SaleTable = ReturnType<typeof saleTable>;
 
 /** A sale that ended longer ago has no reservations, even allowing for clock errors and outages. */
 const RECENT_MS = 7 * 24 * 3600 * 1000;
 
-export function saleTable(postgres: PostgresStore): SaleTable {
+export function saleTable(postgres: PostgresStore) {
   const { pool, prisma } = postgres;
   const read = async (where: Prisma.Sql) =>
     (await pool.query<SaleColumns>(Prisma.sql`SELECT ${COLUMNS} FROM sales ${where}`)).rows.map(toSale);
   return {
-    create(given, key = null) {
+    /** @param key of a request that has one: it happens once, and a repeat gets the same sale @throws KeyReusedError */
+    create(given: NewSale, key: IdempotencyKey | null = null) {
       const { name, stock, priceCents, startsAt, endsAt } = given;
       const { spreadS = 0, maxPerOrder = 1, paymentWindowS = null } = given;
       const insert = Prisma.sql`
@@ -73,7 +50,11 @@ export function saleTable(postgres: PostgresStore): SaleTable {
         return { commit: true, value: toSale(rows[0]!) };
       });
     },
-    async change(saleId, changes) {
+    /**
+     * Changes a sale, at once for every statement that locks its row afterwards.
+     * @returns null when it does not exist; `invalid`: its window would end before it begins, or an order be too dear
+     */
+    async change(saleId: number, changes: SaleChanges) {
       try {
         // The version: `optimistic` compares it.
         const data = { ...changes, version: { increment: 1 } };
@@ -85,22 +66,25 @@ export function saleTable(postgres: PostgresStore): SaleTable {
         throw error;
       }
     },
-    async get(saleId) {
+    async get(saleId: number) {
       return (await read(Prisma.sql`WHERE id = ${saleId}`))[0] ?? null;
     },
-    async getWithSeed(saleId) {
+    /** A sale, and the secret seed of its lottery. */
+    async getWithSeed(saleId: number) {
       const { rows } = await pool.query<SaleColumns & { seed: string }>(
         Prisma.sql`SELECT ${COLUMNS}, lottery_seed AS seed FROM sales WHERE id = ${saleId}`,
       );
       return rows[0] === undefined ? null : { sale: toSale(rows[0]), seed: rows[0].seed };
     },
-    async watch(saleIds) {
+    /** Reads those of the sales that exist, in one statement, and the clock of Postgres, milliseconds since 1970. */
+    async watch(saleIds: readonly number[]) {
       const { rows } = await pool.query<SaleColumns & { nowMs: number }>(Prisma.sql`
         SELECT ${COLUMNS}, (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS "nowMs"
         FROM sales WHERE id = ANY(${saleIds}::int[])`);
       return { sales: rows.map(toSale), nowMs: rows[0]?.nowMs ?? Date.now() };
     },
-    async list({ limit, before, search, state }) {
+    /** Newest first. */
+    async list({ limit, before, search, state }: SaleQuery) {
       const wanted = [
         ...(before === undefined ? [] : [Prisma.sql`id < ${before}`]),
         ...(search === undefined ? [] : [Prisma.sql`strpos(lower(name), lower(${search})) > 0`]),
@@ -109,12 +93,19 @@ export function saleTable(postgres: PostgresStore): SaleTable {
       const where = wanted.length === 0 ? Prisma.empty : Prisma.sql`WHERE ${Prisma.join(wanted, ' AND ')}`;
       return read(Prisma.sql`${where} ORDER BY id DESC LIMIT ${limit}`);
     },
+    /** Sales that have not ended, or ended recently: all that can have reservations. */
     async recent() {
       // This clock may be hours off: it only bounds the search.
       const since = new Date(Date.now() - RECENT_MS);
       return read(Prisma.sql`WHERE ends_at IS NULL OR ends_at > ${since}`);
     },
-    async restock(saleId, units, isMirrored = false, db = pool) {
+    /**
+     * Adds units to the stock or cuts it, but never below the number sold.
+     * @param isMirrored also adds the restock to the outbox towards Redis
+     * @param db the connection whose transaction it belongs to; without one, it commits by itself
+     * @returns null when the sale does not exist, `below-sold` when the cut is too deep
+     */
+    async restock(saleId: number, units: number, isMirrored = false, db: Db = pool) {
       // New units first cover those sold beyond the stock; only the rest is free.
       const { rows } = await db.query<SaleColumns>(Prisma.sql`
         WITH sale AS (

@@ -67,29 +67,7 @@ export interface TaskFailure {
   readonly inMs: number;
 }
 
-export interface TaskTable {
-  /**
-   * Claims due tasks, the longest due first, at most `max`. Of concurrent claims to one task exactly one succeeds.
-   * @param contended what to do about rows that another worker has locked: `skip` them, or `wait` for them, which is also
-   *   safe and may claim fewer
-   */
-  claimDue(max: number, contended: 'skip' | 'wait'): Promise<readonly ClaimedTask[]>;
-  /** Returns tasks queued for longer to `waiting`: an earlier version left them. @returns their number */
-  reclaimQueued(olderMs: number, max: number): Promise<number>;
-  /** Fails tasks processing for longer: their worker is gone. They are retried, or dead after the last attempt. @returns their number */
-  reclaimProcessing(olderMs: number, max: number, attempts: number): Promise<number>;
-  /** @returns false when the task was reclaimed */
-  done(claim: ClaimedTask): Promise<boolean>;
-  /** @returns false when the task was reclaimed */
-  failed(claim: ClaimedTask, failure: TaskFailure): Promise<boolean>;
-  get(id: number): Promise<Task | null>;
-  /** Newest first. */
-  list(state: TaskState | null, max: number): Promise<readonly Task[]>;
-  /** Returns a dead task to `waiting`. @returns null when it is not dead or does not exist */
-  revive(id: number, db?: Pick<pg.PoolClient, 'query'>): Promise<Task | null>;
-  /** Number of tasks in each state except `done`. */
-  countOpen(): Promise<ReadonlyMap<TaskState, number>>;
-}
+export type TaskTable = ReturnType<typeof taskTable>;
 
 /** `ORDER BY id` would sort by this number, which has no index. */
 const COLUMNS = `id::float8 AS id, kind, key, payload, state, attempts, run_at AS "runAt", last_error AS "lastError",
@@ -151,7 +129,7 @@ interface ClaimedRow extends Omit<ClaimedTask, 'id'> {
  * The statements of workers. A task whose update Postgres rejects backs off for a while and does not stop others from being
  * claimed or reclaimed.
  */
-export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTable {
+export function taskTable(postgres: PostgresStore, health: LoopHealth) {
   const { pool } = postgres;
   const count = async (sql: string, values: unknown[]) => (await pool.query(sql, values)).rowCount ?? 0;
   const rejected = (id: string, error: unknown) => health.failed(`task ${id}`, error);
@@ -205,7 +183,12 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTabl
   }
 
   return {
-    async claimDue(max, contended) {
+    /**
+     * Claims due tasks, the longest due first, at most `max`. Of concurrent claims to one task exactly one succeeds.
+     * @param contended what to do about rows that another worker has locked: `skip` them, or `wait` for them, which is also
+     *   safe and may claim fewer
+     */
+    async claimDue(max: number, contended: 'skip' | 'wait'): Promise<readonly ClaimedTask[]> {
       const backingOff = health.backingOff('task');
       const rows = await findAndChange<ClaimedRow>(
         { text: CLAIM_DUE[contended], values: [max, backingOff] },
@@ -221,9 +204,14 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTabl
       );
       return rows.map((row) => ({ ...row, id: Number(row.id) }));
     },
-    reclaimQueued: (olderMs, max) => reclaim('queued', () => `state = 'waiting'`, olderMs, max),
-    reclaimProcessing: (olderMs, max, attempts) => reclaim('processing', retryOrDie, olderMs, max, attempts),
-    done: async ({ id, attempts }) =>
+    /** Returns tasks queued for longer to `waiting`: an earlier version left them. @returns their number */
+    reclaimQueued: (olderMs: number, max: number) =>
+      reclaim('queued', () => `state = 'waiting'`, olderMs, max),
+    /** Fails tasks processing for longer: their worker is gone. They are retried, or dead after the last attempt. @returns their number */
+    reclaimProcessing: (olderMs: number, max: number, attempts: number) =>
+      reclaim('processing', retryOrDie, olderMs, max, attempts),
+    /** @returns false when the task was reclaimed */
+    done: async ({ id, attempts }: ClaimedTask) =>
       (await count(
         `WITH done AS (
            UPDATE tasks SET state = 'done', updated_at = now()
@@ -235,7 +223,8 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTabl
          SELECT FROM done`,
         [id, attempts],
       )) === 1,
-    failed: async ({ id, attempts }, { error, dead, inMs }) =>
+    /** @returns false when the task was reclaimed */
+    failed: async ({ id, attempts }: ClaimedTask, { error, dead, inMs }: TaskFailure) =>
       (await count(
         `UPDATE tasks SET ${unlessLast('$3', '$4')}, run_at = now() + $5 * interval '1 millisecond', updated_at = now()
          WHERE id = $1 AND state = 'processing' AND attempts = $2`,
@@ -246,13 +235,14 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth): TaskTabl
 }
 
 /** The queries of operators. */
-function forOperators({ pool }: PostgresStore): Pick<TaskTable, 'get' | 'list' | 'revive' | 'countOpen'> {
+function forOperators({ pool }: PostgresStore) {
   return {
-    async get(id) {
+    async get(id: number) {
       const { rows } = await pool.query(`SELECT ${COLUMNS} FROM tasks WHERE id = $1`, [id]);
       return rows[0] === undefined ? null : fromRow<Task>(rows[0]);
     },
-    async list(state, max) {
+    /** Newest first. */
+    async list(state: TaskState | null, max: number) {
       const where = state === null ? '' : 'WHERE state = $2';
       const { rows } = await pool.query(
         `SELECT ${COLUMNS} FROM tasks ${where} ORDER BY tasks.id DESC LIMIT $1`,
@@ -260,7 +250,8 @@ function forOperators({ pool }: PostgresStore): Pick<TaskTable, 'get' | 'list' |
       );
       return rows.map(fromRow<Task>);
     },
-    async revive(id, db = pool) {
+    /** Returns a dead task to `waiting`. @returns null when it is not dead or does not exist */
+    async revive(id: number, db: Pick<pg.PoolClient, 'query'> = pool) {
       const { rows } = await db.query(
         `UPDATE tasks SET state = 'waiting', run_at = now(), updated_at = now()
          WHERE id = $1 AND state = 'dead' RETURNING ${COLUMNS}`,
@@ -268,6 +259,7 @@ function forOperators({ pool }: PostgresStore): Pick<TaskTable, 'get' | 'list' |
       );
       return rows[0] === undefined ? null : fromRow<Task>(rows[0]);
     },
+    /** Number of tasks in each state except `done`. */
     async countOpen() {
       // Without `done`, the state of most rows: an index over the others is small.
       const { rows } = await pool.query<{ state: TaskState; count: string }>(

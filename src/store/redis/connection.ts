@@ -14,7 +14,7 @@ import { clientOf } from './client.ts';
 import { type ConnectionOptions, redisCluster } from './cluster.ts';
 import { requestsBy } from './load-script.ts';
 import { missingRules, PROBE_KEY } from './permissions.ts';
-import { defineSaleScripts, type SaleScripts } from './sale-scripts.ts';
+import { attemptScripts, type SaleScripts } from './sale-scripts.ts';
 import { type RedisServer, redisServer, type StoreServer } from './server.ts';
 
 export interface RedisStore {
@@ -153,7 +153,7 @@ function storeWith({ servers, replicas, denials, ...parts }: Parts): RedisStore 
   return {
     ...parts,
     locks: onIoredis({ ...requestsBy(redis), isCluster, serverOf, connectionTo, another, close }),
-    scripts: defineSaleScripts(redis, serverOf, isCluster),
+    scripts: attemptScripts(redis, serverOf, isCluster),
     watchReplication: (key) => (replicas === 0 ? ALWAYS : watchReplication(serverOf, key)),
     async ping() {
       const checks = await Promise.allSettled(servers().map(({ check }) => check()));

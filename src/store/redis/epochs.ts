@@ -28,30 +28,13 @@
  * mistaken for current data. A promoted standby that replicated asynchronously may lack orders that Redis has; the timeline is a
  * number that grows with each promotion.
  */
+import { shared } from '../../concurrency/coalesce.ts';
 import { FailureError } from '../../domain/failure.ts';
 import type { PostgresStore } from '../postgres/pool.ts';
 import type { RedisStore } from './connection.ts';
 import type { RedisServer } from './server.ts';
 
-export interface RedisEpochs {
-  /** The epoch of the server that has a key. @throws what Redis or Postgres throws when it cannot be determined now */
-  current(key: string): Promise<number>;
-  /** The same, read from Redis and Postgres now, with the earlier epochs of this server that were renewed. */
-  fresh(key: string): Promise<Pick<Found, 'epoch' | 'retired'>>;
-  /** Ends this epoch of the server that has a key, unless another process has. @returns the new one @throws as `current` does */
-  renew(key: string, epoch: number): Promise<number>;
-  /** The same, if it is known; null: call `current`. @throws when the server is not connected */
-  known(key: string): number | null;
-  /**
-   * Forgets the epoch of the server that has a key, because a sale there was loaded in another one: by a process that found the server
-   * promoted, or that is connected to another server. In the latter case it looks again which server has the key.
-   * @returns false when this process uses another epoch by now
-   * @throws when the server is not connected
-   */
-  supersede(key: string, epoch: number): Promise<boolean>;
-  /** Begins new epochs where Postgres or a Redis was promoted since they were found. @throws what Postgres throws */
-  check(): Promise<void>;
-}
+export type RedisEpochs = ReturnType<typeof redisEpochs>;
 
 /** What is known about a server. */
 interface Found {
@@ -66,9 +49,9 @@ interface Found {
 export function redisEpochs(
   { serverOf, findAgain }: Pick<RedisStore, 'serverOf' | 'findAgain'>,
   { pool }: PostgresStore,
-): RedisEpochs {
+) {
   const found = new Map<RedisServer, Found>();
-  const finding = new WeakMap<RedisServer, Promise<Found>>();
+  const findOnce = shared((server: RedisServer) => find(server));
   let timeline: string | null = null;
 
   async function timelineOfPostgres(): Promise<string> {
@@ -117,23 +100,29 @@ export function redisEpochs(
   }
 
   return {
-    known: (key) => knownOf(serverOf(key)),
-    async current(key) {
+    /** The same as `current`, if it is known; null: call that. @throws when the server is not connected */
+    known: (key: string) => knownOf(serverOf(key)),
+    /** The epoch of the server that has a key. @throws what Redis or Postgres throws when it cannot be determined now */
+    async current(key: string) {
       const server = serverOf(key);
-      const epoch = knownOf(server);
-      if (epoch !== null) return epoch;
-      const running = finding.get(server) ?? find(server).finally(() => finding.delete(server));
-      finding.set(server, running);
-      return (await running).epoch;
+      return knownOf(server) ?? (await findOnce(server)).epoch;
     },
-    fresh: async (key) => find(serverOf(key), true),
-    async renew(key, epoch) {
+    /** The same, read from Redis and Postgres now, with the earlier epochs of this server that were renewed. */
+    fresh: async (key: string) => find(serverOf(key), true),
+    /** Ends this epoch of the server that has a key, unless another process has. @returns the new one @throws as `current` does */
+    async renew(key: string, epoch: number): Promise<number> {
       const renew =
         'UPDATE redis_epochs SET epoch = DEFAULT, retired = array_append(retired, epoch) WHERE epoch = $1';
       await pool.query(renew, [epoch]);
       return (await this.fresh(key)).epoch;
     },
-    async supersede(key, epoch) {
+    /**
+     * Forgets the epoch of the server that has a key, because a sale there was loaded in another one: by a process that found the server
+     * promoted, or that is connected to another server. In the latter case it looks again which server has the key.
+     * @returns false when this process uses another epoch by now
+     * @throws when the server is not connected
+     */
+    async supersede(key: string, epoch: number) {
       const server = serverOf(key);
       const before = found.get(server);
       if (before?.epoch !== epoch) return false;
@@ -142,6 +131,7 @@ export function redisEpochs(
       if (now !== null && (now.identity === before.identity || now.isReplica)) findAgain(key);
       return true;
     },
+    /** Begins new epochs where Postgres or a Redis was promoted since they were found. @throws what Postgres throws */
     async check() {
       await Promise.all([...found].map(([server, of]) => checkServer(server, of)));
       if (timeline !== null) timeline = await timelineOfPostgres();

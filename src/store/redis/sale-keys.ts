@@ -31,6 +31,10 @@ export function keysOf(saleId: number, segments: number): SaleKeys {
   return { ...keys, counters: segments > 0 ? keys.segments : keys.state };
 }
 
+/** What changes when a unit is taken or returned. */
+export const unitKeys = (keys: SaleKeys) =>
+  [keys.state, keys.counters, keys.buyers, keys.reservations] as const;
+
 /** A sale, and the epoch in which it must have been loaded. */
 export interface SaleInEpoch {
   readonly keys: SaleKeys;
@@ -41,3 +45,6 @@ export interface SaleInEpoch {
 export function callsFor<S>(sales: readonly S[], isCluster: boolean): readonly (readonly S[])[] {
   return isCluster ? sales.map((sale) => [sale]) : [sales];
 }
+
+/** Sales of one call are on one server. The last one has its newest epoch: in an older one no sale is loaded. */
+export const lastEpochOf = (sales: readonly { readonly epoch: number }[]): number => sales.at(-1)!.epoch;

@@ -10,6 +10,7 @@
  * pending), Postgres rejects the surplus, and each rejection discards one unit. When it has fewer (a process died between the
  * two stores), the reaper repairs it (orders/reservation-reaper.ts).
  */
+import type { Redis } from 'ioredis';
 import { coalesce } from '../../concurrency/coalesce.ts';
 import { limits } from '../../config/limits.ts';
 import { bySale } from '../../domain/by-sale.ts';
@@ -21,16 +22,9 @@ import { homeSegment } from '../../domain/segments.ts';
 import type { Buyer, OrderTable } from '../postgres/orders.ts';
 import type { RedisStore } from './connection.ts';
 import type { RedisEpochs } from './epochs.ts';
-import { keysOf, type SaleKeys } from './sale-keys.ts';
-import { madeAtMs, readMember, recordOf, versionedTerms } from './sale-records.ts';
-import type {
-  BuyersCopy,
-  MirrorSnapshot,
-  OrderChange,
-  ReleaseOptions,
-  ReleaseReply,
-  SaleDigest,
-} from './sale-scripts.ts';
+import { defineScript } from './load-script.ts';
+import { callsFor, keysOf, lastEpochOf, type SaleKeys, unitKeys } from './sale-keys.ts';
+import { madeAtMs, memberOf, readMember, recordOf, versionedTerms } from './sale-records.ts';
 
 /** Buyers written to Redis in one command while a sale is loaded. */
 const BUYERS_PAGE = 1_000;
@@ -41,75 +35,39 @@ const LOAD_TRIES = 5;
 /** Sales whose keys are cached. */
 const MAX_CACHED_KEYS = 10_000;
 
-export interface SaleMirror {
-  keys(saleId: number): SaleKeys;
-  /** The epoch in which a sale must have been loaded: see epochs.ts. @throws when it cannot be determined now */
-  epoch(saleId: number): Promise<number>;
-  /** Has the sales loaded again if Postgres or Redis failed over. @throws what Postgres throws */
-  checkEpochs(): Promise<void>;
-  /**
-   * Postgres says that the sale was loaded in another epoch than this one: see epochs.ts.
-   * @returns whether this process took it for the current one
-   * @throws when the server is not connected
-   */
-  supersede(saleId: number, epoch: number): Promise<boolean>;
-  /**
-   * Whether the sale is still loaded in this epoch, according to Postgres now; callers share the reads.
-   * @throws what Postgres throws
-   */
-  isCurrent(saleId: number, epoch: number): Promise<boolean>;
-  /** The same, if this process knows it; null: call `epoch`. @throws when the sale's server is not connected */
-  knownEpoch(saleId: number): number | null;
-  /** Loads the sale from Postgres unless it is loaded. @returns whether this call did */
-  load(sale: Pick<Sale, 'id'>): Promise<boolean>;
-  /**
-   * Releases a reservation.
-   * @returns `gone`: it was acknowledged or released before, or dropped when the sale was loaded in another epoch
-   */
-  release(reservation: ClaimedReservation, options?: ReleaseOptions): Promise<ReleaseReply>;
-  /** Removes reservations, of any loaded sales, that Postgres has. */
-  acknowledge(committed: readonly Reservation[]): Promise<void>;
-  /** Claims a reservation that another attempt made: see lua/sale/claim.lua. */
-  claim(reservation: Reservation): Promise<ClaimedReservation | 'claimed-by-another' | 'released'>;
-  /** Claims reservations of a sale whose claims have ended, oldest first. */
-  claimAbandoned(saleId: number, max: number): Promise<readonly ClaimedReservation[]>;
-  /** Ends a claim whose reservation was neither committed nor released. */
-  unclaim(reservation: ClaimedReservation): Promise<void>;
-  /** Whether an order is reserved. @param userId only if it is this customer's; null: any, which reads all reservations of the sale */
-  isReserved(saleId: number, orderId: string, userId: string | null): Promise<boolean>;
-  /** Whether a customer has a reservation. @param orderId only if it is this one */
-  isReservedFor(saleId: number, userId: string, orderId?: string): Promise<boolean>;
-  /** How many reservations of a sale have no live claim, by Redis's clock. */
-  countAbandoned(saleId: number): Promise<number>;
-  /**
-   * Applies a change that Postgres has committed. Idempotent.
-   * @param loadedIn the epoch in which the sale was last loaded, according to Postgres; null: not known
-   * @returns false when that copy of the sale is not in this Redis; a load reads the change from Postgres
-   */
-  applyChange(change: MirrorChange, loadedIn?: number | null): Promise<boolean>;
-  /**
-   * Takes the units for an expired order and its customer, in one step, before Postgres commits its revival.
-   * @returns `refused`: too few are free, or the customer has another order or reservation; `has-units`: an earlier try took them, or their
-   *   release is not published yet; null: the sale is not in Redis
-   */
-  revive(order: Attempt): Promise<'taken' | 'refused' | 'has-units' | null>;
-  /** Undoes `revive`. */
-  undoRevival(order: Attempt): Promise<void>;
-  /**
-   * Adds units, those of a restock once, or takes free ones: see lua/sale/restock.lua.
-   * @param epoch in which the sale must have been loaded; missing: the current one
-   */
-  restock(saleId: number, units: number, restock?: string, epoch?: number): Promise<number | null>;
-  snapshot(saleId: number): Promise<MirrorSnapshot | null>;
-  /** Takes over window, pause and limit of a sale from Postgres, unless Redis has newer ones. A sale that is not in Redis is loaded. */
-  setTerms(sale: Pick<Sale, 'id'>): Promise<void>;
-  /** A digest of each sale, in their order. */
-  scan(saleIds: readonly number[]): Promise<readonly SaleDigest[]>;
-  /**
-   * Makes the sale in Redis equal to Postgres, units and buyers, unless anything has happened since `seen` (compare and set).
-   * @param remaining what Postgres had after `seen`
-   */
-  repair(saleId: number, seen: MirrorSnapshot, remaining: number): Promise<boolean>;
+export type SaleMirror = ReturnType<typeof createSaleMirror>;
+
+/** A sale in Redis at one instant. */
+export interface MirrorSnapshot {
+  readonly remaining: number;
+  /** Units of reservations that are neither acknowledged nor released. */
+  readonly pending: number;
+  /** Grows whenever a unit or a buyer is added. */
+  readonly generation: string;
+  /** Units of customers with an order, according to Redis. */
+  readonly held: number;
+}
+
+export interface ReleaseOptions {
+  /** Units that do not return: Postgres does not have them. */
+  readonly discardedUnits?: number;
+  /** The customer's order; without it the customer may buy again. */
+  readonly owner?: Pick<Attempt, 'orderId' | 'quantity'> | null;
+}
+
+/** Just enough of a sale to see whether it needs attention. */
+export interface SaleDigest {
+  /** Null: the sale is not in Redis, or from another epoch. */
+  readonly free: number | null;
+  readonly pending: number;
+  /** Age of the oldest pending reservation by Redis's clock; 0 without one. */
+  readonly ageMs: number;
+  /** Units of customers with an order, according to Redis. */
+  readonly held: number;
+  /** As `termsOf` writes them. */
+  readonly terms: string;
+  /** In which it was looked for. */
+  readonly epoch: number;
 }
 
 /** The end of a claim made by a command that is sent after this call, on `performance.now()`'s clock. */
@@ -132,12 +90,27 @@ export function withFirstClaim(
  *   then keeps those of the last epoch; otherwise their customers have no order, and may buy again.
  */
 export function createSaleMirror(
-  { redis, scripts, serverOf }: RedisStore,
+  { redis, isCluster, serverOf }: RedisStore,
   epochs: RedisEpochs,
   orders: OrderTable,
   segments: number,
   keepsReservations = false,
-): SaleMirror {
+) {
+  const release = defineScript<number>(redis, 'sale/release', 4);
+  const claim = defineScript<number>(redis, 'sale/claim', 3);
+  const claimAbandoned = defineScript(redis, 'sale/claim-abandoned', 2);
+  const unclaim = defineScript(redis, 'sale/unclaim', 1);
+  const acknowledge = defineScript<readonly number[]>(redis, 'sale/acknowledge');
+  const restoreBuyers = defineScript(redis, 'sale/restore-buyers', 2);
+  const findReservation = defineScript<number>(redis, 'sale/find-reservation', 1);
+  const load = defineScript<number>(redis, 'sale/load', 7);
+  const applyChange = defineScript<number>(redis, 'sale/apply-change', 4);
+  const restock = defineScript<number | null>(redis, 'sale/restock', 3);
+  const setTerms = defineScript<number>(redis, 'sale/set-terms', 1);
+  const scan = defineScript<readonly (number | string | null)[]>(redis, 'sale/scan-sales');
+  const snapshot = defineScript(redis, 'sale/snapshot', 4);
+  const repair = defineScript<number>(redis, 'sale/repair', 5);
+
   const cached = new Map<number, SaleKeys>();
   /** Every attempt needs them. The cache is emptied when it is full. */
   const keys = (saleId: number): SaleKeys => {
@@ -159,69 +132,61 @@ export function createSaleMirror(
     if ((await redis.hget(state, 'epoch')) === String(epoch)) await redis.hset(state, 'epoch', -epoch);
   }
 
-  /** Copies the buyers that Postgres knows to a new key. */
-  async function copyBuyers(saleId: number, pages: AsyncIterable<readonly Buyer[]>): Promise<BuyersCopy> {
-    const key = `stampede:{sale:${saleId}}:buyers:${crypto.randomUUID()}`;
-    let extraUnits = 0;
-    for await (const page of pages) {
-      await redis.hset(key, Object.fromEntries(page.map((buyer) => [buyer.userId, recordOf(buyer)])));
-      for (const { quantity } of page) extraUnits += quantity - 1;
-      await redis.expire(key, COPY_TTL_S);
-    }
-    return { key, extraUnits };
-  }
-
-  /** Units, buyers and reservations at one instant in Postgres. Later changes reach Redis through the outbox. */
-  async function takeSnapshot(saleId: number) {
-    const members = await redis.zrange(keys(saleId).reservations, '0', '-1');
-    const reserved = members.map((member) => readMember(saleId, member));
-    const ids = reserved.map(({ orderId }) => orderId);
-    const snapshot = await orders.snapshot(saleId, ids, (pages) => copyBuyers(saleId, pages));
-    return { ...snapshot, committed: reserved.filter(({ orderId }) => snapshot.known.has(orderId)) };
-  }
-
-  async function applyToOrder(change: OrderChange, order: Attempt): Promise<number | null> {
-    const { saleId, userId } = order;
+  /** @returns the reply of lua/sale/apply-change.lua; null: the sale is not in Redis */
+  async function applyToOrder(change: 'release' | 'take' | 'record' | 'revive', order: Attempt) {
+    const { saleId, userId, orderId, quantity } = order;
     const counter = segments > 0 ? String(homeSegment(userId, segments)) : 'remaining';
-    return scripts.applyChange(keys(saleId), change, order, counter, await epochOf(saleId));
+    const ids = [change, userId, orderId, counter] as const;
+    const reply = await applyChange(...unitKeys(keys(saleId)), ...ids, await epochOf(saleId), quantity);
+    return reply < 0 ? null : reply;
   }
 
   return {
     keys,
+    /** The epoch in which a sale must have been loaded: see epochs.ts. @throws when it cannot be determined now */
     epoch: epochOf,
+    /** Has the sales loaded again if Postgres or Redis failed over. @throws what Postgres throws */
     checkEpochs: () => epochs.check(),
-    async supersede(saleId, epoch) {
+    /**
+     * Postgres says that the sale was loaded in another epoch than this one: see epochs.ts.
+     * @returns whether this process took it for the current one
+     * @throws when the server is not connected
+     */
+    async supersede(saleId: number, epoch: number) {
       const { state } = keys(saleId);
       if (epochs.known(state) !== epoch) return false;
       await invalidate(saleId, epoch).catch(() => {}); // it does not answer, or is a replica by now
       return epochs.supersede(state, epoch);
     },
-    knownEpoch: (saleId) => epochs.known(keys(saleId).state),
-    isCurrent: async (saleId, epoch) => ((await loadedIn(saleId)) ?? epoch) === epoch,
-    async load(sale) {
-      const { state } = keys(sale.id);
+    /** The same as `epoch`, if this process knows it; null: call that. @throws when the sale's server is not connected */
+    knownEpoch: (saleId: number) => epochs.known(keys(saleId).state),
+    /**
+     * Whether the sale is still loaded in this epoch, according to Postgres now; callers share the reads.
+     * @throws what Postgres throws
+     */
+    isCurrent: async (saleId: number, epoch: number) => ((await loadedIn(saleId)) ?? epoch) === epoch,
+    /** Loads the sale from Postgres unless it is loaded. @returns whether this call did */
+    async load(sale: Pick<Sale, 'id'>) {
+      const all = keys(sale.id);
       for (let tries = 0; tries < LOAD_TRIES; tries++) {
         // When one of two processes does not know of a promotion yet, the other decides.
-        const { epoch: found, retired } = await epochs.fresh(state);
+        const { epoch: found, retired } = await epochs.fresh(all.state);
         const before = (await orders.loadedIn([sale.id])).get(sale.id) ?? null;
         // A copy of this epoch, from before the sale was loaded elsewhere, lacks what happened there; and the customer of a reservation in
         // it may have been refused there. So the epoch does not come back: no such reservation is committed. The copy is left before the
         // snapshot: with CONFIRM=accepted its orders are committed in any epoch, and what is acknowledged meanwhile must stay reserved.
         // One whose epoch another load has renewed, of another sale or one that did not finish, is such a copy.
-        const copy = Number(await redis.hget(state, 'epoch'));
+        const copy = Number(await redis.hget(all.state, 'epoch'));
         const isCurrent = Math.abs(copy) === found;
         const isOver = isCurrent ? copy < 0 || (before ?? found) !== found : retired.includes(Math.abs(copy));
         if (isOver) await invalidate(sale.id, copy);
-        const epoch = isOver && isCurrent ? await epochs.renew(state, found) : found;
+        const epoch = isOver && isCurrent ? await epochs.renew(all.state, found) : found;
         if (!(await orders.markLoaded(sale.id, before, epoch))) continue;
-        const taken = await takeSnapshot(sale.id);
-        return scripts.load(keys(sale.id), taken.value, {
-          ...{ epoch, segments, committed: taken.committed },
-          remaining: taken.remaining,
-          restocks: taken.restocks,
-          keepsReservationsOf: keepsReservations ? (isOver ? 'any' : (before ?? 'any')) : 'none',
-          terms: versionedTerms(taken.terms),
-        });
+        const taken = await takeSnapshot(redis, orders, sale.id, all.reservations);
+        const counts = [taken.remaining, segments, versionedTerms(taken.terms), taken.value.extraUnits];
+        const keepsOf = keepsReservations ? (isOver ? 'any' : (before ?? 'any')) : 'none';
+        const how = [...counts, epoch, taken.restocks.join(' '), keepsOf, ...taken.committed.map(memberOf)];
+        return (await load(...unitKeys(all), all.segments, all.restocks, taken.value.key, ...how)) === 1;
       }
       throw new FailureError(
         'redis',
@@ -230,81 +195,180 @@ export function createSaleMirror(
         'processes use several Redis',
       );
     },
-    release(reservation, { discardedUnits = 0, owner = null } = {}) {
-      const { claimedAtMs } = reservation;
-      const options = { discardedUnits, owner, claimedAtMs };
-      return scripts.release(keys(reservation.saleId), reservation, options);
+    /**
+     * Releases a reservation.
+     * @returns `gone`: it was acknowledged or released before, or dropped when the sale was loaded in another epoch
+     */
+    async release(
+      { saleId, reservedAt, userId, orderId, claimedAtMs }: ClaimedReservation,
+      { discardedUnits = 0, owner = null }: ReleaseOptions = {},
+    ) {
+      const other =
+        owner === null ? '' : owner.quantity === 1 ? owner.orderId : `${owner.orderId}x${owner.quantity}`;
+      const how = [reservedAt, userId, orderId, discardedUnits, other, claimedAtMs] as const;
+      const reply = await release(...unitKeys(keys(saleId)), ...how);
+      return reply === 1 ? 'released' : reply === 0 ? 'claimed-by-another' : 'gone';
     },
-    async acknowledge(committed) {
+    /** Removes reservations, of any loaded sales, that Postgres has. Restores the buyers that a sale loaded since does not know. */
+    async acknowledge(committed: readonly Reservation[]) {
       if (committed.length === 0) return;
-      const sales = [...bySale(committed, (r) => r.saleId)].map(async ([saleId, members]) => {
+      const asked = [...bySale(committed, (r) => r.saleId)].map(async ([saleId, members]) => {
         const epoch = epochs.known(keys(saleId).state) ?? (await epochOf(saleId));
         return { keys: keys(saleId), epoch, members };
       });
-      await scripts.acknowledge(await Promise.all(sales));
+      const calls = callsFor(await Promise.all(asked), isCluster).map(async (sales) => {
+        const all = sales.flatMap((sale) => [sale.keys.reservations, sale.keys.state]);
+        const lists = sales.map(({ members }) => members.map(memberOf).join(' '));
+        for (const sale of await acknowledge(all.length, ...all, lastEpochOf(sales), ...lists)) {
+          const { keys: of, members } = sales[sale - 1]!;
+          const buyers = members.flatMap(({ reservedAt, userId, orderId }) => [reservedAt, userId, orderId]);
+          await restoreBuyers(of.state, of.buyers, ...buyers);
+        }
+      });
+      await Promise.all(calls);
     },
-    async claim(reservation) {
-      const untilMs = claimEndMs();
-      const epoch = await epochOf(reservation.saleId);
-      const claimedAtMs = await scripts.claim(keys(reservation.saleId), reservation, epoch);
-      if (typeof claimedAtMs === 'string') return claimedAtMs;
-      return { ...reservation, claimedAtMs, untilMs, isFirst: false, epoch };
-    },
-    async claimAbandoned(saleId, max) {
+    /** Claims a reservation that another attempt made: see lua/sale/claim.lua. */
+    async claim(reservation: Reservation) {
+      const { saleId, userId, orderId, reservedAt } = reservation;
       const untilMs = claimEndMs();
       const epoch = await epochOf(saleId);
-      const { claimedAtMs, members } = await scripts.claimAbandoned(keys(saleId), max, epoch);
+      const { buyers, reservations, state } = keys(saleId);
+      const record = `${orderId} ${reservedAt}`;
+      const claimedAtMs = await claim(buyers, reservations, state, userId, record, limits.claimMs, epoch);
+      if (claimedAtMs <= 0) return claimedAtMs === 0 ? 'claimed-by-another' : 'released';
+      return { ...reservation, claimedAtMs, untilMs, isFirst: false, epoch };
+    },
+    /** Claims reservations of a sale whose claims have ended, oldest first. */
+    async claimAbandoned(saleId: number, max: number) {
+      const untilMs = claimEndMs();
+      const epoch = await epochOf(saleId);
+      const { reservations, state } = keys(saleId);
+      const reply = await claimAbandoned(reservations, state, limits.claimMs, max, epoch);
+      const [claimedAtMs, ...members] = reply as [number, ...string[]];
       return members.map((member) => {
         return { ...readMember(saleId, member), claimedAtMs, untilMs, isFirst: false, epoch };
       });
     },
-    unclaim: (reservation) => scripts.unclaim(keys(reservation.saleId), reservation, reservation.claimedAtMs),
-    async isReserved(saleId, orderId, userId) {
-      if (userId !== null) return this.isReservedFor(saleId, userId, orderId);
-      return scripts.findReservation(keys(saleId), orderId);
+    /** Ends a claim whose reservation was neither committed nor released. */
+    async unclaim(reservation: ClaimedReservation) {
+      const { reservations } = keys(reservation.saleId);
+      await unclaim(reservations, memberOf(reservation), reservation.claimedAtMs, madeAtMs(reservation));
     },
-    async isReservedFor(saleId, userId, orderId = '') {
+    /** Whether an order is reserved. @param userId only if it is this customer's; null: any, which reads all reservations of the sale */
+    async isReserved(saleId: number, orderId: string, userId: string | null): Promise<boolean> {
+      if (userId !== null) return this.isReservedFor(saleId, userId, orderId);
+      return (await findReservation(keys(saleId).reservations, orderId)) === 1;
+    },
+    /** Whether a customer has a reservation. @param orderId only if it is this one */
+    async isReservedFor(saleId: number, userId: string, orderId = '') {
       const { buyers, reservations } = keys(saleId);
       const record = await redis.hget(buyers, userId);
       if (record === null || !record.startsWith(orderId)) return false;
       return (await redis.zscore(reservations, `${userId} ${record}`)) !== null;
     },
-    async countAbandoned(saleId) {
+    /** How many reservations of a sale have no live claim, by Redis's clock. */
+    async countAbandoned(saleId: number) {
       const { reservations } = keys(saleId);
       const [seconds, micros] = await serverOf(reservations).redis.time();
       const untilMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000) - limits.claimMs;
       return redis.zcount(reservations, '-inf', untilMs);
     },
-    async applyChange(change, loadedIn = null) {
+    /**
+     * Applies a change that Postgres has committed. Idempotent.
+     * @param loadedIn the epoch in which the sale was last loaded, according to Postgres; null: not known
+     * @returns false when that copy of the sale is not in this Redis; a load reads the change from Postgres
+     */
+    async applyChange(change: MirrorChange, loadedIn: number | null = null): Promise<boolean> {
       const { saleId } = change;
       if (loadedIn !== null && loadedIn !== (await epochOf(saleId))) return false;
       if (change.change === 'restock') return (await this.restock(saleId, change.units, change.id)) !== null;
       return (await applyToOrder(change.change, { ...change, quantity: change.units })) !== null;
     },
-    async revive(order) {
+    /**
+     * Takes the units for an expired order and its customer, in one step, before Postgres commits its revival.
+     * @returns `refused`: too few are free, or the customer has another order or reservation; `has-units`: an earlier try took them, or their
+     *   release is not published yet; null: the sale is not in Redis
+     */
+    async revive(order: Attempt) {
       const reply = await applyToOrder('revive', order);
       return reply === null ? null : (['refused', 'taken', 'has-units'] as const)[reply]!;
     },
-    async undoRevival(order) {
+    /** Undoes `revive`. */
+    async undoRevival(order: Attempt) {
       await applyToOrder('release', order);
     },
-    restock: async (saleId, units, restock, epoch) =>
-      scripts.restock(keys(saleId), units, epoch ?? (await epochOf(saleId)), restock),
-    scan: async (saleIds) =>
-      scripts.scan(
-        await Promise.all(saleIds.map(async (id) => ({ keys: keys(id), epoch: await epochOf(id) }))),
-      ),
-    snapshot: async (saleId) => scripts.snapshot(keys(saleId), await epochOf(saleId)),
-    async setTerms(sale) {
+    /**
+     * Adds units, those of a restock once, or takes free ones: see lua/sale/restock.lua.
+     * @param number of the restock
+     * @param epoch in which the sale must have been loaded; missing: the current one
+     * @returns how many units were added (or, below zero, taken); 0: too few are free; null: the sale is not in Redis
+     */
+    async restock(saleId: number, units: number, number = '', epoch?: number) {
+      const { state, counters, restocks } = keys(saleId);
+      return restock(state, counters, restocks, units, epoch ?? (await epochOf(saleId)), number);
+    },
+    /** Null: the sale is not in Redis. */
+    async snapshot(saleId: number): Promise<MirrorSnapshot | null> {
+      type Values = readonly [remaining: number, pending: number, generation: string, held: number] | null;
+      const { state, counters, reservations, buyers } = keys(saleId);
+      const seen = (await snapshot(state, counters, reservations, buyers, await epochOf(saleId))) as Values;
+      return seen && { remaining: seen[0], pending: seen[1], generation: seen[2], held: seen[3] };
+    },
+    /** Takes over window, pause and limit of a sale from Postgres, unless Redis has newer ones. A sale that is not in Redis is loaded. */
+    async setTerms(sale: Pick<Sale, 'id'>): Promise<void> {
       const terms = await orders.terms(sale.id);
       if (terms === null) return;
+      const { state } = keys(sale.id);
       // After a load by another process, which may have read them before the change, they are set again.
-      while (!(await scripts.setTerms(keys(sale.id), versionedTerms(terms), await epochOf(sale.id))))
+      while ((await setTerms(state, versionedTerms(terms), await epochOf(sale.id))) !== 1)
         if (await this.load(sale)) return;
     },
-    async repair(saleId, seen, remaining) {
-      const copy = await copyBuyers(saleId, orders.buyers(saleId, BUYERS_PAGE));
-      return scripts.repair(keys(saleId), copy, seen, remaining);
+    /** A digest of each sale, in their order. */
+    async scan(saleIds: readonly number[]): Promise<readonly SaleDigest[]> {
+      type Values = [free: number | null, pending: number, ageMs: number, held: number, terms: string];
+      const asked = saleIds.map(async (id) => ({ keys: keys(id), epoch: await epochOf(id) }));
+      const sales = await Promise.all(asked);
+      const calls = callsFor(sales, isCluster).map((some) => {
+        const all = some.flatMap(({ keys: k }) => [k.state, k.counters, k.reservations, k.buyers]);
+        return scan(all.length, ...all, lastEpochOf(some));
+      });
+      const replies = (await Promise.all(calls)).flat();
+      return sales.map(({ epoch }, i) => {
+        const [free, pending, ageMs, held, terms] = replies.slice(5 * i, 5 * i + 5) as Values;
+        return { free, pending, ageMs, held, terms, epoch };
+      });
+    },
+    /**
+     * Makes the sale in Redis equal to Postgres, units and buyers, unless anything has happened since `seen` (compare and set).
+     * @param remaining what Postgres had after `seen`
+     * @returns whether Redis was changed
+     */
+    async repair(saleId: number, seen: MirrorSnapshot, remaining: number) {
+      const copy = await copyBuyers(redis, saleId, orders.buyers(saleId, BUYERS_PAGE));
+      const { state, counters, reservations, buyers } = keys(saleId);
+      const compared = [seen.remaining, seen.generation, remaining, copy.extraUnits] as const;
+      return (await repair(state, counters, reservations, buyers, copy.key, ...compared)) === 1;
     },
   };
+}
+
+/** Copies the buyers that Postgres knows to a new key. `extraUnits`: their units beyond one for each. */
+async function copyBuyers(redis: Redis, saleId: number, pages: AsyncIterable<readonly Buyer[]>) {
+  const key = `stampede:{sale:${saleId}}:buyers:${crypto.randomUUID()}`;
+  let extraUnits = 0;
+  for await (const page of pages) {
+    await redis.hset(key, Object.fromEntries(page.map((buyer) => [buyer.userId, recordOf(buyer)])));
+    for (const { quantity } of page) extraUnits += quantity - 1;
+    await redis.expire(key, COPY_TTL_S);
+  }
+  return { key, extraUnits };
+}
+
+/** Units, buyers and reservations at one instant in Postgres. Later changes reach Redis through the outbox. */
+async function takeSnapshot(redis: Redis, orders: OrderTable, saleId: number, reservations: string) {
+  const members = await redis.zrange(reservations, '0', '-1');
+  const reserved = members.map((member) => readMember(saleId, member));
+  const ids = reserved.map(({ orderId }) => orderId);
+  const snapshot = await orders.snapshot(saleId, ids, (pages) => copyBuyers(redis, saleId, pages));
+  return { ...snapshot, committed: reserved.filter(({ orderId }) => snapshot.known.has(orderId)) };
 }

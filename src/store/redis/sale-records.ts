@@ -3,8 +3,6 @@ import type { Attempt } from '../../domain/order.ts';
 import type { Reservation } from '../../domain/outcome.ts';
 import type { SaleTerms, VersionedTerms } from '../../domain/sale.ts';
 
-export type SaleReservation = Omit<Reservation, 'saleId'>;
-
 /** The terms of a sale as Redis has them, without their version (see lua/lib/terms.lua), joined by spaces: instants in milliseconds since 1970, or ''; '1' while it is paused, or ''. */
 export function termsOf({ startsAt, endsAt, paused, maxPerOrder }: SaleTerms): string {
   const instants = [startsAt, endsAt].map((at) => (at === null ? '' : Date.parse(at)));
@@ -14,7 +12,7 @@ export function termsOf({ startsAt, endsAt, paused, maxPerOrder }: SaleTerms): s
 export const versionedTerms = (terms: VersionedTerms): string => `${termsOf(terms)} ${terms.version}`;
 
 /** A member of `reservations`. No part of it contains a space: see userIdOf in http/purchase/listener.ts. */
-export function memberOf({ userId, orderId, reservedAt }: SaleReservation): string {
+export function memberOf({ userId, orderId, reservedAt }: Reservation): string {
   return `${userId} ${orderId} ${reservedAt}`;
 }
 

@@ -16,6 +16,7 @@
  * After the barrier an earlier statement can no longer take effect, so the result of the retry, whichever it is, stays true.
  */
 
+import { shared } from '../../concurrency/coalesce.ts';
 import type { ExpectedFailure } from '../../domain/failure.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt, PlacedOrderColumns } from '../../domain/order.ts';
@@ -105,17 +106,12 @@ export function postgresStrategy(
  * it, so that each attempt needs another.
  */
 function sharedBarrier(postgres: PostgresStore): (saleId: number, lateUntilMs: number) => Promise<boolean> {
-  const inProgress = new Map<string, Promise<boolean>>();
-  return (saleId, lateUntilMs) => {
-    if (lateUntilMs === 0) return setBarrier(postgres, [saleId], lateUntilMs);
-    const key = `${saleId} ${lateUntilMs}`;
-    let barrier = inProgress.get(key);
-    if (barrier === undefined) {
-      barrier = setBarrier(postgres, [saleId], lateUntilMs).finally(() => inProgress.delete(key));
-      inProgress.set(key, barrier);
-    }
-    return barrier;
-  };
+  const ofBatch = shared((key: string) => {
+    const [saleId, lateUntilMs] = key.split(' ').map(Number) as [number, number];
+    return setBarrier(postgres, [saleId], lateUntilMs);
+  });
+  return (saleId, lateUntilMs) =>
+    lateUntilMs === 0 ? setBarrier(postgres, [saleId], 0) : ofBatch(`${saleId} ${lateUntilMs}`);
 }
 
 /** The order of an attempt, whatever its current status; or null. */

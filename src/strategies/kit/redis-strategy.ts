@@ -8,6 +8,7 @@
  *                    order id: a unit that was taken is found, not taken twice; in another epoch this counts if the sale is loaded in it
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { shared } from '../../concurrency/coalesce.ts';
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
@@ -230,10 +231,9 @@ function loader(
   context: RedisStrategyContext,
   mirror: SaleMirror,
 ): (saleId: number) => Promise<Rejection | null> {
-  const inProgress = new Map<number, Promise<Rejection | null>>();
   const release = context.redis.locks.script('lock/release', 1);
 
-  async function load(saleId: number): Promise<Rejection | null> {
+  return shared(async (saleId) => {
     const claim = `stampede:{sale:${saleId}}:loading`;
     const token = crypto.randomUUID();
     const { redis } = context.redis;
@@ -249,16 +249,7 @@ function loader(
     } finally {
       await release(claim, token).catch(() => {}); // it expires by itself
     }
-  }
-
-  return (saleId) => {
-    let loading = inProgress.get(saleId);
-    if (loading === undefined) {
-      loading = load(saleId).finally(() => inProgress.delete(saleId));
-      inProgress.set(saleId, loading);
-    }
-    return loading;
-  };
+  });
 }
 
 /** The refusal when a store failed before anything was taken. @throws a defect */

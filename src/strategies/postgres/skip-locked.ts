@@ -17,6 +17,7 @@
  * on the count. SKIP LOCKED therefore gains less here than in designs without a counter.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { shared } from '../../concurrency/coalesce.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { once } from '../../store/postgres/idempotency.ts';
@@ -79,17 +80,8 @@ const SEVERAL = {
 export function create(context: StrategyContext): Strategy {
   const { pool } = context.postgres;
   const units = stockUnits(context.postgres);
-  const completing = new Map<number, Promise<void>>();
-
   /** Attempts that find rows missing at the same time wait for the same work. */
-  function complete(saleId: number): Promise<void> {
-    let work = completing.get(saleId);
-    if (work === undefined) {
-      work = units.complete(saleId).finally(() => completing.delete(saleId));
-      completing.set(saleId, work);
-    }
-    return work;
-  }
+  const complete = shared((saleId: number) => units.complete(saleId));
 
   async function decide(attempt: Attempt): Promise<TryResult> {
     const { saleId, userId, quantity } = attempt;
