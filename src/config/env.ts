@@ -349,6 +349,7 @@ function variables(choices: Choices) {
     ADMIN_TOKEN: listOf(parseAdminToken).optional(),
     LOG_LEVEL: oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']).default('info'),
     OTEL_EXPORTER_OTLP_ENDPOINT: url('http:', 'https:').optional(),
+    OTEL_EXPORTER_OTLP_HEADERS: z.string().optional(), // its exporter reads the environment
     OTEL_TRACES_SAMPLER_ARG: share.default(1),
   });
 }
@@ -359,4 +360,4 @@ const NAMES = Object.keys(
 
 /** Names in `.env` that nothing reads, and that are not misspelt: those are mistakes. */
 export const unreadNames = (fileNames: readonly string[]): string[] =>
-  unknownNames(fileNames, NAMES).filter((name) => !name.startsWith('OTEL_EXPORTER_OTLP_')); // its exporter reads them
+  unknownNames(fileNames, NAMES).filter((name) => !name.startsWith('OTEL_EXPORTER_OTLP_')); // likewise
