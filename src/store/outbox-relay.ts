@@ -76,14 +76,37 @@ const LOCK = {
 
 const PUBLISH = 'publish changes';
 
+interface Which {
+  readonly orderIds?: readonly string[];
+  readonly saleId?: number;
+}
+
+/**
+ * Holds no connection while it waits: as many requests as the pool has connections would each wait for another one.
+ * @returns the numbers of the next changes, once they are replicated
+ */
+async function findReplicated(
+  { postgres, mirror, health }: RelayContext,
+  { orderIds, saleId }: Which,
+): Promise<readonly string[]> {
+  const query = () => {
+    if (orderIds !== undefined) return { ...OF_ORDERS, values: [limits.outboxBatch, orderIds] };
+    if (saleId !== undefined) return { ...OF_SALE, values: [limits.outboxBatch, saleId] };
+    return { ...OLDEST, values: [limits.outboxBatch, health?.backingOff('sale') ?? []] };
+  };
+  const { rows } = await postgres.pool.query<{ id: string; saleId: number }>(query());
+  if (rows.length === 0) return [];
+  await postgres.replicated();
+  const sales = [...new Set(rows.map((row) => row.saleId))];
+  await Promise.all(sales.map((id) => mirror.epoch(id).catch(() => {}))); // it fails again where the change is applied
+  return rows.map(({ id }) => id);
+}
+
 /**
  * Publishes one batch of changes: of some orders, of a sale, or the oldest of all. Never throws.
  * @returns how many were published
  */
-export async function relayOutbox(
-  context: RelayContext,
-  { orderIds, saleId }: { readonly orderIds?: readonly string[]; readonly saleId?: number },
-): Promise<number> {
+export async function relayOutbox(context: RelayContext, which: Which): Promise<number> {
   const { postgres, mirror, health } = context;
   const failed = (item: string, error: unknown) => {
     if (health) health.failed(item, error);
@@ -104,22 +127,6 @@ export async function relayOutbox(
     }
   }
 
-  /** Holds no connection while it waits: as many requests as the pool has connections would each wait for another one. */
-  async function findReplicated(): Promise<readonly string[]> {
-    const query = () => {
-      if (orderIds !== undefined) return { ...OF_ORDERS, values: [limits.outboxBatch, orderIds] };
-      if (saleId !== undefined) return { ...OF_SALE, values: [limits.outboxBatch, saleId] };
-      return { ...OLDEST, values: [limits.outboxBatch, health?.backingOff('sale') ?? []] };
-    };
-    const { rows } = await postgres.pool.query<{ id: string; saleId: number }>(query());
-    if (rows.length === 0) return [];
-    await postgres.replicated();
-    // What cannot be determined now fails below.
-    const sales = [...new Set(rows.map((row) => row.saleId))];
-    await Promise.all(sales.map((id) => mirror.epoch(id).catch(() => {})));
-    return rows.map(({ id }) => id);
-  }
-
   async function relay(client: pg.PoolClient, ids: readonly string[]): Promise<number> {
     const values = [limits.outboxBatch, limits.outboxKeepMs, ids];
     const { rows } = await client.query<Row>({ ...LOCK, values });
@@ -133,7 +140,7 @@ export async function relayOutbox(
   }
 
   try {
-    const ids = await findReplicated();
+    const ids = await findReplicated(context, which);
     if (ids.length > 0)
       return await inTransaction(postgres.pool, async (client) => ({
         commit: true,
