@@ -111,7 +111,12 @@ it.each(['was not left', 'was left'])(
     await inAnotherEpoch(sale.id);
     if (which === 'was left') await redis.redis.hset(old.keys(sale.id).state, 'epoch', -epoch); // as its process does
 
-    const again = mirrorOn(orderTable(postgres));
+    const orders = orderTable(postgres);
+    const snapshot: OrderTable['snapshot'] = async (...given) => {
+      expect(Number(await redis.redis.hget(old.keys(sale.id).state, 'epoch'))).toBe(-epoch); // the copy serves nothing
+      return orders.snapshot(...given);
+    };
+    const again = mirrorOn({ ...orders, snapshot });
     expect(await again.load(sale)).toBe(true);
     expect(await again.snapshot(sale.id)).toMatchObject({ remaining: 2, pending: 0, held: 0 });
     expect(await loadedIn(sale.id)).not.toBe(epoch);

@@ -179,7 +179,7 @@ export function createSaleMirror(
         const copy = Number(await redis.hget(all.state, 'epoch'));
         const isCurrent = Math.abs(copy) === found;
         const isOver = isCurrent ? copy < 0 || (before ?? found) !== found : retired.includes(Math.abs(copy));
-        if (isOver) await invalidate(sale.id, copy);
+        if (isOver && copy > 0) await invalidate(sale.id, copy);
         const epoch = isOver && isCurrent ? await epochs.renew(all.state, found) : found;
         if (!(await orders.markLoaded(sale.id, before, epoch))) continue;
         const taken = await takeSnapshot(redis, orders, sale.id, all.reservations);
