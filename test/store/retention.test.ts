@@ -81,12 +81,12 @@ it('deletes old orders, notifications and tasks, and keeps recent, active and re
     [kept[4]],
   );
   await addOrder('expired', DAYS + 1);
-  await addOrder('cancelled', DAYS + 1);
+  const cancelled = await addOrder('cancelled', DAYS + 1);
   const [sent, owed] = [await addOrder('paid', null), await addOrder('refund-due', null)];
   kept.push(sent, owed);
   await addNotification('young', sent, DAYS - 1);
   await addNotification('of an order', owed, DAYS + 1);
-  await addNotification('of none', '00000000-0000-7000-8000-000000000000', DAYS + 1);
+  await addNotification('of a deleted order', cancelled, DAYS - 1);
   await addTask(`refund:${sent}`, 'done', DAYS + 1);
   await addTask('young', 'done', DAYS - 1);
   await addTask(`refund:${owed}`, 'dead', DAYS + 1);
@@ -151,24 +151,25 @@ it('isolates a row that a foreign key protects, and a table that fails', async (
   await addOrder('expired', DAYS + 1, 700);
   await sql.query('CREATE TABLE invoices (order_id uuid REFERENCES orders (id))');
   await sql.query('INSERT INTO invoices VALUES ($1)', [held]);
-  await addNotification('old', held, DAYS + 1);
+  await addNotification('of a held order', held, DAYS + 1);
   await addTask('old', 'done', DAYS + 1);
-  await sql.query('ALTER TABLE payment_notifications RENAME COLUMN received_at TO came_at');
+  await sql.query('ALTER TABLE waitlist RENAME COLUMN joined_at TO came_at');
   try {
     const process = openProcess();
     await process.run();
     expect(await idsOf('orders')).toEqual([held]);
+    expect(await idsOf('payment_notifications')).toEqual(['of a held order']);
     expect(await idsOf('tasks', 'key')).toEqual([]);
     expect(process.failures).toEqual([
       expect.stringMatching(`^order ${held}: .*violates foreign key constraint`),
-      expect.stringMatching(/^delete from payment_notifications: .*received_at/),
+      expect.stringMatching(/^delete from waitlist: .*joined_at/),
     ]);
     expect(process.background.degraded()).toEqual([
-      { what: 'retention', detail: expect.stringMatching(/^2 failing; delete from payment_notifications/) },
+      { what: 'retention', detail: expect.stringMatching(/^2 failing; delete from waitlist/) },
     ]);
   } finally {
     await sql.query('DROP TABLE invoices');
-    await sql.query('ALTER TABLE payment_notifications RENAME COLUMN came_at TO received_at');
+    await sql.query('ALTER TABLE waitlist RENAME COLUMN came_at TO joined_at');
   }
 });
 

@@ -20,10 +20,10 @@ BEGIN
           AND NOT EXISTS (SELECT FROM orders AS o WHERE o.sale_id = NEW.id AND o.user_id = w.user_id AND o.status IN ('pending', 'paid'))
         ORDER BY id LIMIT returned
       ), last AS (
-        SELECT CASE WHEN count(*) = returned THEN max(id) END AS id FROM next
+        SELECT CASE WHEN count(*) = returned THEN max(id) ELSE 9223372036854775807 END AS id FROM next
       ), marked AS (
         UPDATE waitlist AS w SET named_at = clock_timestamp() FROM last
-        WHERE w.sale_id = NEW.id AND w.named_at IS NULL AND (last.id IS NULL OR w.id <= last.id)
+        WHERE w.sale_id = NEW.id AND w.named_at IS NULL AND w.id <= last.id
       )
       SELECT coalesce(array_agg(user_id ORDER BY id), '{}') INTO named FROM next;
     END IF;

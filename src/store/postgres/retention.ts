@@ -3,8 +3,7 @@
  *
  *   orders                 expired or cancelled, and closed that long ago. Active ones and those with a refund are kept: their
  *                          status ensures that a payment counts once
- *   payment_notifications  received that long ago, and of no order that exists: without the row, a repeat would look like another
- *                          payment, which is owed back
+ *   payment_notifications  with their order: without the row, a repeat would look like another payment of it, which is owed back
  *   waitlist               joined that long ago
  *   tasks                  done that long ago. No task is added again, because each follows from a change of status, or from a
  *                          payment, that counts once
@@ -25,11 +24,13 @@ interface OldRows {
   /** Name of a row in reports. */
   readonly kind: string;
   /** The type of `id`. */
-  readonly idType: 'uuid' | 'text' | 'bigint';
+  readonly idType: 'uuid' | 'bigint';
   /** Selects old rows; $1: days. */
   readonly where: string;
   /** The index that finds them has this order. */
   readonly orderBy: string;
+  /** A table with rows of these orders. */
+  readonly withTable?: string;
 }
 
 const BEFORE = `now() - $1 * interval '1 day'`;
@@ -42,13 +43,7 @@ const TABLES: Readonly<Record<string, OldRows>> = {
     where: `status IN ('cancelled', 'expired') AND closed_at < ${BEFORE}
       AND NOT EXISTS (SELECT FROM mirror_outbox WHERE order_id = orders.id)`,
     orderBy: 'closed_at',
-  },
-  payment_notifications: {
-    kind: 'notification',
-    idType: 'text',
-    where: `received_at < ${BEFORE} AND NOT EXISTS (
-      SELECT FROM orders WHERE orders.id = payment_notifications.order_id)`,
-    orderBy: 'received_at',
+    withTable: 'payment_notifications',
   },
   waitlist: {
     kind: 'waiting customer',
@@ -78,20 +73,26 @@ export function createRetention(
   health: LoopHealth,
 ): Retention {
   /** @returns how many rows of at most `limits.retention.batch` it deleted */
-  async function deleteBatch(table: string, { kind, idType, where, orderBy }: OldRows): Promise<number> {
+  async function deleteBatch(table: string, old: OldRows): Promise<number> {
+    const { kind, idType, where, orderBy, withTable } = old;
     const { rows } = await pool.query<{ id: string }>(
       `SELECT id FROM ${table} WHERE ${where} AND id <> ALL($2::${idType}[]) ORDER BY ${orderBy} LIMIT $3`,
       [days, health.backingOff(kind), limits.retention.batch],
     );
+    const more =
+      withTable && `DELETE FROM ${withTable} USING deleted WHERE order_id = deleted.id RETURNING 1`;
     const remove = async (ids: readonly string[]) => {
-      const deleted = await pool.query<{ id: string }>(
+      const deleted = await pool.query<{ id: string; more: number }>(
         `WITH old AS MATERIALIZED (
            SELECT id FROM ${table} WHERE id = ANY($2::${idType}[]) AND ${where} FOR UPDATE SKIP LOCKED
-         )
-         DELETE FROM ${table} WHERE id IN (SELECT id FROM old) AND ${where} RETURNING id`,
+         ), deleted AS (
+           DELETE FROM ${table} WHERE id IN (SELECT id FROM old) AND ${where} RETURNING id
+         ), more AS (${more ?? 'SELECT WHERE false'})
+         SELECT id, (SELECT count(*)::int FROM more) AS more FROM deleted`,
         [days, ids],
       );
       rowsDeleted.inc({ table }, deleted.rows.length);
+      if (withTable !== undefined) rowsDeleted.inc({ table: withTable }, deleted.rows[0]?.more ?? 0);
       return deleted.rows;
     };
     const ids = rows.map(({ id }) => id);
@@ -101,7 +102,8 @@ export function createRetention(
     return results.length;
   }
 
-  for (const table of Object.keys(TABLES)) rowsDeleted.inc({ table }, 0);
+  for (const [table, { withTable = table }] of Object.entries(TABLES))
+    for (const name of [table, withTable]) rowsDeleted.inc({ table: name }, 0);
   return {
     async deleteOld(isStopped) {
       for (const [table, old] of Object.entries(TABLES)) {
