@@ -139,19 +139,22 @@ describe('the other suites', { timeout: BOUND_MS }, () => {
     expect(scripted['solo.commands']!.median).toBeGreaterThan(2 * scripted['solo.requests']!.median);
   }, 180_000);
 
-  it('faults shows a lock that keeps one holder and one that does not, and a strategy with its audit', async () => {
-    const subjects = '--locks redis,redis-owner --strategies unsafe';
+  it('faults shows a lock that keeps one holder and one that does not, and strategies with their audit', async () => {
+    const subjects = '--locks redis,redis-owner --strategies unsafe,lua';
     const faults = 'faults --smoke --faults holder-paused,redis-emptied';
     const { code, results } = await finished(`${faults} ${subjects}`);
     const words = results.matrices!.map(({ rows }) =>
       rows.map(({ name, cells }) => `${name}: ${cells[0]?.word}`),
     );
-    expect(words).toEqual([['redis-owner: two holders', 'redis: one holder'], ['unsafe: oversold']]);
+    expect(words).toEqual([
+      ['redis-owner: two holders', 'redis: one holder'],
+      ['unsafe: oversold', 'lua: kept'],
+    ]);
     expect(code).toBe(0);
   });
 
   it('points finds duplicates where a lock alone guards, and none behind the unique key', async () => {
-    const { code, results } = await finished('points --smoke --duration 0.3');
+    const { code, results } = await finished('points --smoke');
     const expected = { 'unique-key': 'pass', lock: 'pass', 'lock-alone': 'fail (expected)' };
     expect(verdictsOf(results)).toEqual(expected);
     for (const { values } of results.summary) {
