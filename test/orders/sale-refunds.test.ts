@@ -121,11 +121,12 @@ it('ends the tasks of a refunded order that were not delivered, and refunds a pa
   const tasks = async () =>
     (
       await stores.sql.query(
-        'SELECT state, last_error AS error FROM tasks WHERE key = ANY($1) ORDER BY key DESC',
+        'SELECT state, last_error AS error, attempts FROM tasks WHERE key = ANY($1) ORDER BY key DESC',
         [undelivered],
       )
     ).rows;
   await expect.poll(tasks).toMatchObject([{ state: 'done' }, { state: 'done' }]);
+  const [ship, award] = (await tasks()).map(({ attempts }) => attempts);
   // One waits, and the other's attempt, of a worker that died an hour ago, is the last.
   await stores.sql.query(
     `UPDATE tasks SET state = CASE kind WHEN 'ship' THEN 'retry' ELSE 'processing' END,
@@ -141,13 +142,17 @@ it('ends the tasks of a refunded order that were not delivered, and refunds a pa
     () => call(`${service.url}/sales/${id}/refund`),
     ({ body }) => Boolean(body.finishedAt),
   );
-  const ended = { state: 'done', error: 'the order was refunded' };
-  const inProgress = { state: 'processing', error: 'the order was refunded during an attempt' };
+  const ended = { state: 'done', error: 'the order was refunded', attempts: ship };
+  const inProgress = {
+    state: 'processing',
+    error: 'the order was refunded during an attempt',
+    attempts: award,
+  };
   expect(await tasks()).toEqual([ended, inProgress]);
   await stores.sql.query(`UPDATE tasks SET updated_at = now() - interval '1 hour' WHERE key = ANY($1)`, [
     undelivered,
   ]);
-  await expect.poll(tasks).toEqual([ended, ended]);
+  await expect.poll(tasks).toEqual([ended, { ...ended, attempts: award }]);
   await pay(service.url, lateId);
   expect([await statusOf(paidId), await statusOf(lateId)]).toEqual(['refund-due', 'refund-due']);
   await expect.poll(() => judge(stores.sql, stores.redis, id)).toMatchObject({ findings: [] });
