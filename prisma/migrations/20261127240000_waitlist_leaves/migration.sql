@@ -1,4 +1,4 @@
--- A customer who has an order when units return is not named, and leaves the list like those who are: at its head, each such customer
+-- A customer with an order when units return is not named, and leaves the list like those who are: at its head, each such customer
 -- was read again with every unit that returned, while the sale's row was locked.
 CREATE OR REPLACE FUNCTION add_sale_event() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
