@@ -13,7 +13,7 @@ interface Race {
 
 /** The strategies that the README names, and when to use each. */
 const CHOICES = {
-  lua: 'you run Redis: a rush for one sale or many',
+  lua: 'you run Redis: a rush for one sale or many, several processes',
   'group-commit': 'Postgres alone: a rush for one sale or many',
   'conditional-update': 'Postgres alone, up to about a thousand orders a second: one short SQL statement',
   'skip-locked': 'each unit has to be a row, to which your own code adds a serial number or a key',

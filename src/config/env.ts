@@ -86,7 +86,7 @@ export interface Config {
   readonly customerRate: number;
   /** Connections of one address at once; 0: no limit. */
   readonly addressConnections: number;
-  /** Addresses and subnets of proxies whose X-Forwarded-For is believed. */
+  /** Addresses and subnets of proxies whose X-Forwarded-For is trusted. */
   readonly trustedProxies: readonly string[];
   /** Empty: administrative routes accept loopback clients only. */
   readonly adminTokens: readonly AdminToken[];

@@ -13,7 +13,7 @@ export interface Guarantees {
   readonly neverStrands: boolean;
   /** P5: exactly one points entry for each order. */
   readonly pointsOnce: boolean;
-  /** The guarantees hold when Redis loses its memory in the middle of a sale. */
+  /** The guarantees hold when Redis loses its data in the middle of a sale. */
   readonly survivesRedisLoss: boolean;
 }
 

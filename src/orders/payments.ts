@@ -9,7 +9,7 @@
  *                  recorded as unmatched             ├──cancelled──▶ refund-due, the same way
  *                                                    └──refund-due──▶ another payment: a task refunds it
  *
- * So each payment is kept once, or owed back once. A repeat must not look like another payment: the row of a notification is kept as
+ * So each payment is kept once, or refunded once. A repeat must not look like another payment: the row of a notification is kept as
  * long as its order; an id that a provider's name was added to, or taken from, is the same id; and a payment of an order of which no
  * effective notification is known (an earlier version deleted it) counts as a repeat.
  *

@@ -148,7 +148,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
       await expectRepaired();
     });
 
-    it('Redis has forgotten a buyer', async () => {
+    it('Redis lacks a buyer', async () => {
       await stores.redis.hdel(key(saleId, 'buyers'), 'user-1');
       await expectFound(/^Redis knows buyers of 3 units, Postgres of 4$/);
       await expectRepaired();

@@ -60,7 +60,7 @@ describe.each(safe)('%s', (name, entry) => {
   if (!waits.includes(name)) return;
 
   it.each(['COMMIT', 'ROLLBACK'] as const)(
-    'looks again at the last unit after the %s of who had the row',
+    'reads the row again after the %s of its holder',
     async (how) => {
       const strategy = start(bench.patient);
       const saleId = await bench.sale(1);

@@ -52,7 +52,7 @@ describe('bad input gets a problem and changes nothing', () => {
     expect(rows.map(({ key }) => key).sort()).toEqual([`award:${orderId}`, `ship:${orderId}`]);
   });
 
-  it('a payment that did not buy a unit is owed back, each once', async () => {
+  it('a payment that did not buy a unit is refunded, each once', async () => {
     const { id } = await createSale(url, 9);
     const orderOf = async (user: string) => String((await buy(url, id, user)).body.orderId);
     const notify = (notificationId: string, orderId: string) =>

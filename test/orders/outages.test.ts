@@ -221,7 +221,7 @@ describe('CONFIRM=accepted', { timeout: 300_000 }, () => {
     await expectSettled(saleId);
   });
 
-  it('loses acknowledged orders when Redis loses its memory before the commit', async () => {
+  it('loses accepted orders when Redis loses its data before the commit', async () => {
     const { url, saleId, ids } = await acknowledgedWhilePostgresIsAway();
     await scene.stores.redis.flushall();
     await scene.stores.postgresServer.start();

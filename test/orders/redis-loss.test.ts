@@ -1,5 +1,5 @@
 /**
- * Redis loses its memory, wholly or back to an older snapshot, is unreachable, or is replaced by a replica that missed the last
+ * Redis loses its data, wholly or back to an older snapshot, is unreachable, or is replaced by a replica that missed the last
  * writes, while two processes sell. All invariants hold, and every unit is sold in the end. The quick tier has one of these.
  */
 import { Redis } from 'ioredis';

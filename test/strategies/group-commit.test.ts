@@ -138,7 +138,7 @@ it('answers each member for itself: repeats, orders of others, a sale that ends'
 });
 
 it.each(['COMMIT', 'ROLLBACK'] as const)(
-  'judges by the row as it is after the %s of who had it',
+  'judges by the row as it is after the %s of its holder',
   async (how) => {
     const strategy = bench.start(groupCommit, bench.patient);
     const saleId = await bench.sale(3);

@@ -3,7 +3,7 @@
  *
  *   orders                 expired or cancelled, and closed that long ago. Active ones and those with a refund are kept: their
  *                          status ensures that a payment counts once
- *   payment_notifications  with their order: without the row, a repeat would look like another payment of it, which is owed back
+ *   payment_notifications  with their order: without the row, a repeat would look like another payment of it, which is refunded
  *   waitlist               joined that long ago
  *   tasks                  done that long ago. No task is added again, because each follows from a change of status, or from a
  *                          payment, that counts once

@@ -113,7 +113,7 @@ describe('a process with a sold-out latch', () => {
     await expect.poll(async () => (await buy(a, saleId, 'heard')).status).toBeLessThan(300);
   });
 
-  it('drops its latch when Redis loses its memory', async () => {
+  it('drops its latch when Redis loses its data', async () => {
     const { saleId, orders } = await soldOut(4);
     await scene.stores.redis.flushall();
     await sleep(150);
