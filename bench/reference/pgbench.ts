@@ -68,7 +68,7 @@ export async function measureReference(options: ReferenceOptions): Promise<Refer
 }
 
 /** In the folders of Debian's packages, the newest version first, or on PATH; null: there is none. */
-function findPgbench(): string | null {
+export function findPgbench(): string | null {
   const root = '/usr/lib/postgresql';
   let versions: string[] = [];
   try {

@@ -33,6 +33,7 @@ export async function pgbenchScript(name: string, databaseUrl: string, saleId: n
     [second.orderId, newOrder],
   ]);
   const sql = (value: unknown): string => {
+    if (value === null) return 'NULL';
     if (Array.isArray(value)) return `ARRAY[${value.map(sql).join(', ')}]`;
     if (value instanceof Date) return `'${noDeadline}'`;
     return variables.get(value) ?? `'${String(value).replaceAll("'", "''")}'`; // its type is inferred, as a parameter's is

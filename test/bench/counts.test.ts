@@ -5,12 +5,16 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { measureReference } from '../../bench/reference/pgbench.ts';
+import { findPgbench, measureReference } from '../../bench/reference/pgbench.ts';
 import { insertSales } from '../../bench/reference/sales.ts';
 import { pgbenchScript } from '../../bench/reference/statements.ts';
 import { auditCounts, settleAll } from '../../lab/audit/counts.ts';
-import { findProgram } from '../../lab/kit/processes.ts';
 import { openTestStores, type TestStores } from '../support/stores.ts';
+
+const IN_POSTGRES = [
+  ...['for-update', 'for-update-prisma', 'unique-key', 'conditional-update', 'optimistic', 'advisory-lock'],
+  ...['skip-locked', 'group-commit'],
+];
 
 let stores: TestStores;
 let redis: Redis;
@@ -95,10 +99,10 @@ describe('the statements of a strategy', () => {
     for (const part of [':version', "'2099-"]) expect(reads).toContain(part);
   });
 
-  it.skipIf(findProgram('pgbench') === null)('are run by pgbench', async () => {
+  it.skipIf(findPgbench() === null).each(IN_POSTGRES)('of %s are run by pgbench', async (strategy) => {
     const folder = mkdtempSync(join(tmpdir(), 'stampede-pgbench-'));
     const reference = await measureReference({
-      ...{ strategy: 'optimistic', databaseUrl: stores.databaseUrl, warmupMs: 500, durationMs: 1_000 },
+      ...{ strategy, databaseUrl: stores.databaseUrl, warmupMs: 200, durationMs: 300 },
       ...{ layout: { server: null }, folder, signal: new AbortController().signal },
     });
     expect(reference?.perSecond).toBeGreaterThan(1);
