@@ -246,6 +246,21 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
       }
   });
 
+  it('gives another turn when the start was moved', async () => {
+    const nowMs = Date.now();
+    const sale = await sell(nowMs + 365 * 86_400_000);
+    const turn = (startMs: number, spreadS: number) =>
+      waitingRoom().turn({ ...sale, startsAt: new Date(startMs).toISOString(), spreadS }, SEED, 'ann', nowMs);
+    expect(await turn(Date.parse(sale.startsAt!), SPREAD_S)).toBeGreaterThan(nowMs + 364 * 86_400_000);
+    for (const startMs of [nowMs + 60_000, nowMs + 240_000]) {
+      const turnMs = await turn(startMs, 60);
+      expect(turnMs).toBeGreaterThanOrEqual(startMs);
+      expect(turnMs).toBeLessThan(startMs + 60_000);
+      expect(await turn(startMs, 60)).toBe(turnMs);
+    }
+    expect(await turn(nowMs - 1_000, 0)).toBe(nowMs);
+  });
+
   it('gives late customers the turns behind those of the lottery', async () => {
     const startMs = Date.now() - 1_000;
     /** Turns of three late customers, at ten a second, after a lottery of 10 s. @param early number of its participants */
