@@ -99,7 +99,7 @@ export const salePaths: ZodOpenApiPathsObject = {
       operationId: 'refundSale',
       summary: 'Cancel all unpaid orders of a sale, and refund the paid ones',
       description:
-        'It works in the background, through restarts, and covers the orders that exist now: pause the sale first. With `"returnUnits": false` the units leave the stock. While it runs, a repeat gets its progress.',
+        'It works in the background, through restarts, and covers the orders that exist now: pause the sale first. With `"returnUnits": false` the units leave the stock. A repeat while it runs covers the orders placed since, too.',
       requestParams: { path: salePath, header: keyHeader },
       requestBody: { ...body(s.refundSchema), required: false },
       answers: { '202': json(a.saleRefundSchema, 'Its progress', location('refund')) },

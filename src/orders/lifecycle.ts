@@ -73,20 +73,25 @@ export interface Lifecycle {
 
 // now() is constant in a statement; with clock_timestamp(), Postgres would read every pending order.
 const DUE = `
-  SELECT sale_id AS "saleId", array_agg(id) AS ids FROM (
-    SELECT id, sale_id FROM orders WHERE status = 'pending' AND expires_at <= now()
-      AND sale_id <> ALL($2::int[]) AND id <> ALL($3::uuid[])
-    ORDER BY expires_at LIMIT $1
+  SELECT sale_id AS "saleId", array_agg(id ORDER BY expires_at, id) AS ids, max(expires_at)::text AS "lastAt" FROM (
+    SELECT id, sale_id, expires_at FROM orders WHERE status = 'pending' AND expires_at <= now()
+      AND sale_id <> ALL($2::int[]) AND id <> ALL($3::uuid[]) AND NOT EXISTS (
+        SELECT FROM unnest($4::int[], $5::timestamptz[], $6::uuid[]) AS tried (sale, at, last)
+        WHERE sale = sale_id AND (expires_at, orders.id) <= (at, last))
+    ORDER BY expires_at, id LIMIT $1
   ) AS due GROUP BY sale_id`;
 
 interface DueOfSale {
   readonly saleId: number;
+  /** In the order in which they are due. */
   readonly ids: readonly string[];
+  /** When the last of them was due. */
+  readonly lastAt: string;
 }
 
 /** Tries of one cancellation when the order was found not pending, and then pending. */
 const CANCEL_TRIES = 3;
-/** Rejected orders of one sale in one pass; then the sale is retried later. */
+/** Rejected orders of one sale in one pass. */
 const MAX_REJECTIONS = 32;
 /** Passes of one call, each but the last of which found only failing orders. */
 const PASSES = 100;
@@ -96,6 +101,8 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
   const { pool } = context.postgres;
 
   const isMirrored = outbox !== null;
+  /** The last order that was tried of each sale of which a whole batch failed. The next batch begins behind it. */
+  const tried = new Map<number, { readonly at: string; readonly id: string }>();
 
   /** Closes those that are still pending. @returns their ids */
   async function close(
@@ -110,23 +117,21 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
   }
 
   /** Expires orders of one sale: a batch that locks one sale's row never waits for another. */
-  async function expire({ saleId, ids }: DueOfSale): Promise<{ expired: number; failed: number }> {
+  async function expire({ saleId, ids, lastAt }: DueOfSale): Promise<{ expired: number; failed: number }> {
     const sale = `sale ${saleId}`;
     const failed = new Map<string, unknown>();
     const rejected = (orderId: string, error: unknown) => void failed.set(orderId, error);
     try {
-      const { results, complete } = await isolating(
-        ids,
-        (some) => close(some, 'expired'),
-        rejected,
-        MAX_REJECTIONS,
-      );
+      const { results } = await isolating(ids, (some) => close(some, 'expired'), rejected, MAX_REJECTIONS);
       const [last] = failed.values();
-      // When no order expires, the sale is at fault.
-      const isOfSale = results.length === 0 && failed.size > 1;
-      if (!isOfSale) for (const [orderId, error] of failed) health.failed(`order ${orderId}`, error);
-      if (isOfSale || !complete) health.failed(sale, last);
-      else health.succeeded(sale);
+      // When no order expires, the sale may be at fault: it waits, and goes on with other orders.
+      if (results.length === 0 && failed.size > (tried.has(saleId) ? 0 : 1)) {
+        tried.set(saleId, { at: lastAt, id: ids.at(-1)! });
+        health.failed(sale, last);
+      } else {
+        for (const [orderId, error] of failed) health.failed(`order ${orderId}`, error);
+        health.succeeded(sale);
+      }
       for (const orderId of results) health.succeeded(`order ${orderId}`);
       await outbox?.publish(results);
       return { expired: results.length, failed: failed.size };
@@ -181,11 +186,24 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
       let expired = 0;
       for (let passes = 0, failed = 1; passes < PASSES && expired === 0 && failed > 0; passes++) {
         failed = 0;
+        const waiting = health.backingOff('sale');
+        const last = [...tried.values()];
         const { rows } = await pool.query<DueOfSale>({
           name: 'due-orders',
           text: DUE,
-          values: [limits.expiryBatch, health.backingOff('sale'), health.backingOff('order')],
+          values: [
+            limits.expiryBatch,
+            waiting,
+            health.backingOff('order'),
+            [...tried.keys()],
+            last.map(({ at }) => at),
+            last.map(({ id }) => id),
+          ],
         });
+        // Behind the last one no order is due: the next pass begins with the first one.
+        for (const saleId of tried.keys())
+          if (!waiting.includes(String(saleId)) && !rows.some((due) => due.saleId === saleId))
+            tried.delete(saleId);
         for (const due of rows) {
           const counts = await expire(due);
           expired += counts.expired;

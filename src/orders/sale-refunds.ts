@@ -3,7 +3,7 @@
  *
  *   requested ──▶ running ──a batch at a time, in any process──▶ no order is left ──▶ finished
  *
- * It covers the orders that exist when it is requested: pause the sale first. What is done is what the orders' own statuses say, so it
+ * It covers the orders that exist when it is requested, or requested again while it runs: pause the sale first. What is done is what the orders' own statuses say, so it
  * continues after any crash, and each order is closed once. An order that Postgres rejects is retried later (see
  * metrics/loop-health.ts), and does not stop the others.
  */
@@ -33,7 +33,7 @@ export interface SaleRefund {
 
 export interface SaleRefunds {
   /**
-   * Requests one, or finds the one that runs.
+   * Requests one. One that runs covers the orders placed since, too.
    * @param key of a request that has one: a repeat gets the same answer
    * @returns null: no such sale; `differs`: one runs that treats the units otherwise
    */
@@ -67,7 +67,7 @@ const REQUEST = `
   FROM sales, (SELECT date_trunc('milliseconds', clock_timestamp()) AS at) AS now WHERE id = $1
   ON CONFLICT (sale_id) DO UPDATE SET return_units = excluded.return_units, actor = excluded.actor, orders = excluded.orders,
     requested_at = excluded.requested_at, finished_at = NULL
-  WHERE r.finished_at IS NOT NULL`;
+  WHERE r.finished_at IS NOT NULL OR r.return_units = excluded.return_units`;
 
 interface Running {
   readonly saleId: number;
@@ -87,6 +87,8 @@ export async function readSaleRefund(saleId: number, db: Db): Promise<SaleRefund
 export function createSaleRefunds(context: SaleRefundsContext): SaleRefunds {
   const { outbox, instruments, health } = context;
   const { pool } = context.postgres;
+  /** The last customer who was tried of each sale of which a whole batch failed. The next batch begins behind them. */
+  const tried = new Map<number, string>();
 
   /** @returns the ids of those that it closed */
   async function close({ returnUnits, actor }: Running, ids: readonly string[]): Promise<readonly string[]> {
@@ -126,9 +128,9 @@ export function createSaleRefunds(context: SaleRefundsContext): SaleRefunds {
         const [running] = rows;
         if (running === undefined) return { commit: false, value: 0 };
         const { saleId, requestedAt } = running;
-        const found = await pool.query<{ id: string }>(
-          `SELECT id ${LEFT('$1', '$2')} AND id <> ALL($3::uuid[]) LIMIT $4`,
-          [saleId, requestedAt, health.backingOff('order'), limits.expiryBatch],
+        const found = await pool.query<{ id: string; user_id: string }>(
+          `SELECT id, user_id ${LEFT('$1', '$2')} AND id <> ALL($3::uuid[]) AND user_id > $4 ORDER BY user_id LIMIT $5`,
+          [saleId, requestedAt, health.backingOff('order'), tried.get(saleId) ?? '', limits.expiryBatch],
         );
         const ids = found.rows.map(({ id }) => id);
         const closed = await close(running, ids).catch((error) => {
@@ -140,7 +142,10 @@ export function createSaleRefunds(context: SaleRefundsContext): SaleRefunds {
           return { commit: false, value: 1 };
         }
         if (closed.length > 0) return { commit: false, value: closed.length };
-        // A sale of which only failing orders are left waits, and others go first.
+        const last = found.rows.at(-1);
+        if (last === undefined) tried.delete(saleId);
+        else tried.set(saleId, last.user_id);
+        // A sale of which a whole batch fails waits, and others go first.
         if ((await readSaleRefund(saleId, pool))!.remaining > 0) {
           health.failed(`sale ${saleId}`, new Error('orders of it cannot be refunded'));
           return { commit: false, value: 1 };

@@ -17,11 +17,11 @@ beforeAll(async () => {
 });
 afterAll(() => service?.stop());
 
-/** Refuses every change of one row of a table. @returns the undo function */
-async function refuse(table: 'sales' | 'orders' | 'tasks', id: number | string, raise: string) {
+/** Refuses every change of the rows that meet a condition. @returns the undo function */
+async function refuse(table: 'sales' | 'orders' | 'tasks', which: string, raise: string) {
   await stores.sql.query(`
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ${raise} RETURN NEW; END $$;
-    CREATE TRIGGER refuse BEFORE UPDATE ON ${table} FOR EACH ROW WHEN (OLD.id = '${id}') EXECUTE FUNCTION refuse()`);
+    CREATE TRIGGER refuse BEFORE UPDATE ON ${table} FOR EACH ROW WHEN (OLD.${which}) EXECUTE FUNCTION refuse()`);
   return async () => {
     await stores.sql.query(`DROP TRIGGER refuse ON ${table}; DROP FUNCTION refuse()`);
   };
@@ -90,7 +90,11 @@ async function expectHealed(loop: string): Promise<void> {
 it('a sale whose orders cannot expire: the orders of others do', async () => {
   const failing = await saleWithDue(limits.expiryBatch + 1, 100); // more than one pass takes, and due for longer
   const other = await saleWithDue(3, 1);
-  const heal = await refuse('sales', failing, `RAISE EXCEPTION 'not this sale' USING ERRCODE = '08001';`);
+  const heal = await refuse(
+    'sales',
+    `id = ${failing}`,
+    `RAISE EXCEPTION 'not this sale' USING ERRCODE = '08001';`,
+  );
   await begin(failing, other);
   await untilPending(other, 0);
   await expectDegraded('expiry', new RegExp(`^1 failing; sale ${failing}: not this sale$`));
@@ -108,7 +112,11 @@ it('an order that cannot expire: the others of its sale do', async () => {
   );
   const { id } = rows[0]!;
   // An error that no statement of the service can expect.
-  const heal = await refuse('orders', id, `IF NEW.status = 'expired' THEN PERFORM 1 / 0; END IF;`);
+  const heal = await refuse(
+    'orders',
+    `id = '${id}'`,
+    `IF NEW.status = 'expired' THEN PERFORM 1 / 0; END IF;`,
+  );
   await begin(saleId);
   await untilPending(saleId, 1);
   await expectDegraded('expiry', new RegExp(`^1 failing; order ${id}: division by zero$`));
@@ -117,13 +125,29 @@ it('an order that cannot expire: the others of its sale do', async () => {
   await expectHealed('expiry');
 });
 
+it('more orders that cannot expire than a pass takes: later ones of their sale do', async () => {
+  const saleId = await saleWithDue(limits.expiryBatch + 20, 1);
+  await stores.sql.query(
+    `UPDATE orders SET price_cents = 501, expires_at = expires_at - interval '1 minute'
+     WHERE sale_id = $1 AND substr(user_id, 6)::int <= $2`,
+    [saleId, limits.expiryBatch],
+  );
+  const heal = await refuse('orders', 'price_cents = 501', `PERFORM 1 / (NEW.status <> 'expired')::int;`);
+  await begin(saleId);
+  await untilPending(saleId, limits.expiryBatch);
+  await heal();
+  await untilPending(saleId, 0);
+  await expect.poll(() => call(`${service.url}/readyz`)).toMatchObject({ body: { status: 'ok' } });
+  logFrom = service.log.length;
+});
+
 it('a task that cannot be claimed: the others are done', async () => {
   const before = await stores.sql.query('DELETE FROM tasks');
   expect(before.rowCount).toBe(0);
   const { rows } = await stores.sql.query(`SELECT nextval('tasks_id_seq')::int + 1 AS next`);
   const heal = await refuse(
     'tasks',
-    rows[0].next,
+    `id = ${rows[0].next}`,
     `RAISE EXCEPTION 'not this task' USING ERRCODE = '55000';`,
   );
   const [failing] = await writeTasks(stores, 50);

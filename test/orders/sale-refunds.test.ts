@@ -1,5 +1,6 @@
 /** A refund of ten thousand orders: it survives crashes, and an order that Postgres rejects. Both stores are real. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { limits } from '../../src/config/limits.ts';
 import { buy, call, cancel, createSale, eventually, pay, post } from '../support/client.ts';
 import { judge } from '../support/judge.ts';
 import { opened } from '../support/opened.ts';
@@ -19,7 +20,7 @@ beforeAll(async () => {
 afterAll(() => service?.kill());
 
 /** Orders of one unit, paid except each tenth, as the service would have written them. */
-const insertOrders = (saleId: number) =>
+const insertOrders = (saleId: number, count = ORDERS) =>
   stores.sql.query(
     `WITH placed AS (
        INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at, paid_at)
@@ -38,7 +39,7 @@ const insertOrders = (saleId: number) =>
        WHERE status = 'paid'
      )
      UPDATE sales SET sold = sold + $2 WHERE id = $1`,
-    [saleId, ORDERS],
+    [saleId, count],
   );
 
 it(`refunds each of ${ORDERS} orders once, through ${KILLS} crashes`, { timeout: 900_000 }, async () => {
@@ -94,6 +95,38 @@ it('goes on past an order that Postgres rejects, and refunds it when it can', as
   await eventually(progress, ({ body }) => Boolean(body.finishedAt));
   expect(await call(`${service.url}/sales/${id}`)).toMatchObject({ body: { stock: 10, sold: 0 } });
   await expect.poll(() => judge(stores.sql, stores.redis, id)).toMatchObject({ findings: [] });
+});
+
+it('goes on past more rejected orders than a batch has', async () => {
+  const count = limits.expiryBatch + 20;
+  const { id } = await createSale(service.url, count);
+  await insertOrders(id, count);
+  // All but those of user-9 and user-90 to user-99, who come last.
+  await stores.sql.query(
+    `CREATE TRIGGER reject BEFORE UPDATE ON orders FOR EACH ROW WHEN (NEW.user_id !~ '^user-9') EXECUTE FUNCTION reject()`,
+  );
+  await post(`${service.url}/sales/${id}/refund`, {});
+  const progress = () => call(`${service.url}/sales/${id}/refund`);
+  await eventually(progress, ({ body }) => body.remaining === count - 11);
+  await stores.sql.query('DROP TRIGGER reject ON orders');
+  await eventually(progress, ({ body }) => Boolean(body.finishedAt), WAIT_MS);
+});
+
+it('covers what was bought since when it is requested again', async () => {
+  const { id } = await createSale(service.url, 2);
+  await buy(service.url, id, 'first');
+  await stores.sql.query(
+    `CREATE TRIGGER reject BEFORE UPDATE ON orders FOR EACH ROW WHEN (NEW.user_id = 'first') EXECUTE FUNCTION reject()`,
+  );
+  const request = (body: unknown = {}) => post(`${service.url}/sales/${id}/refund`, body);
+  expect(await request(null)).toMatchObject({ status: 400, problem: 'invalid-request' });
+  expect(await request()).toMatchObject({ status: 202, body: { orders: 1, remaining: 1 } });
+  await buy(service.url, id, 'second');
+  expect(await request()).toMatchObject({ status: 202, body: { orders: 2, finishedAt: null } });
+  await stores.sql.query('DROP TRIGGER reject ON orders');
+  const progress = () => call(`${service.url}/sales/${id}/refund`);
+  await eventually(progress, ({ body }) => Boolean(body.finishedAt), WAIT_MS);
+  expect(await call(`${service.url}/sales/${id}`)).toMatchObject({ body: { sold: 0 } });
 });
 
 it('refunds the other sales while a lock holds one up', async () => {

@@ -1,5 +1,6 @@
 /** Which old rows are deleted, and which are kept. Postgres is real. */
 import { beforeEach, expect, it } from 'vitest';
+import { limits } from '../../src/config/limits.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { createRetention } from '../../src/store/postgres/retention.ts';
@@ -171,6 +172,21 @@ it('isolates a row that a foreign key protects, and a table that fails', async (
     await sql.query('DROP TABLE invoices');
     await sql.query('ALTER TABLE waitlist RENAME COLUMN came_at TO joined_at');
   }
+});
+
+it('deletes what comes behind more protected rows than a batch has', async () => {
+  const { sql } = stores;
+  await addOrder('expired', DAYS + 9, limits.retention.batch + 100);
+  await sql.query('CREATE TABLE invoices (order_id uuid REFERENCES orders (id))');
+  await sql.query('INSERT INTO invoices SELECT id FROM orders');
+  await addOrder('expired', DAYS + 1, 3);
+  const process = openProcess();
+  await process.run();
+  expect(await process.deleted()).toMatchObject({ orders: 3 });
+  await sql.query('DROP TABLE invoices');
+  const later = openProcess();
+  await later.run();
+  expect((await later.deleted()).orders).toBeGreaterThanOrEqual(limits.retention.batch + 100);
 });
 
 it('reads old rows only, however many there are', async () => {

@@ -343,7 +343,7 @@ export async function retried<T>(transaction: () => Promise<T>): Promise<T> {
  * Works on many rows at once. When Postgres rejects the work because of a row (see `isRowError`), it splits the rows in halves,
  * down to the rejected ones, in random order: rows before it that fail again and again do not keep the others from their turn.
  * @param rejected called for each rejected row
- * @param atMost stops after this many rejections
+ * @param atMost stops after this many of them
  * @returns the results of the others, and whether all rows were tried
  * @throws what the connection throws, or a Postgres that is busy
  */
@@ -363,10 +363,11 @@ export async function isolating<T, R>(
       results.push(...(await work(some)));
     } catch (error) {
       if (!isRowError(error)) throw error;
-      rejections++;
       const middle = some.length >> 1;
-      if (some.length === 1) rejected(some[0]!, error);
-      else {
+      if (some.length === 1) {
+        rejections++;
+        rejected(some[0]!, error);
+      } else {
         const mixed = some === rows ? shuffled(rows) : some;
         waiting.push(mixed.slice(middle), mixed.slice(0, middle));
       }

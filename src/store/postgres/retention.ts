@@ -33,6 +33,12 @@ interface OldRows {
   readonly withTable?: string;
 }
 
+/** Where a row is in the order of its index. */
+interface Row {
+  readonly id: string;
+  readonly at: string;
+}
+
 const BEFORE = `now() - $1 * interval '1 day'`;
 
 const TABLES: Readonly<Record<string, OldRows>> = {
@@ -72,12 +78,14 @@ export function createRetention(
   { rowsDeleted }: Pick<Instruments, 'rowsDeleted'>,
   health: LoopHealth,
 ): Retention {
-  /** @returns how many rows of at most `limits.retention.batch` it deleted */
-  async function deleteBatch(table: string, old: OldRows): Promise<number> {
+  /** Deletes what it can of at most `limits.retention.batch` rows behind `last`. @returns the last one; null: there was none */
+  async function deleteBatch(table: string, old: OldRows, last: Row | null): Promise<Row | null> {
     const { kind, idType, where, orderBy, withTable } = old;
-    const { rows } = await pool.query<{ id: string }>(
-      `SELECT id FROM ${table} WHERE ${where} AND id <> ALL($2::${idType}[]) ORDER BY ${orderBy} LIMIT $3`,
-      [days, health.backingOff(kind), limits.retention.batch],
+    const { rows } = await pool.query<Row>(
+      `SELECT id, ${orderBy}::text AS at FROM ${table} WHERE ${where} AND id <> ALL($2::${idType}[])
+         AND ($4::timestamptz IS NULL OR (${orderBy}, id) > ($4, $5::${idType}))
+       ORDER BY ${orderBy}, id LIMIT $3`,
+      [days, health.backingOff(kind), limits.retention.batch, last?.at ?? null, last?.id ?? null],
     );
     const more =
       withTable && `DELETE FROM ${withTable} USING deleted WHERE order_id = deleted.id RETURNING 1`;
@@ -99,7 +107,7 @@ export function createRetention(
     const rejected = (id: string, error: unknown) => health.failed(`${kind} ${id}`, error);
     const { results } = await isolating(ids, remove, rejected, limits.retention.batch);
     for (const { id } of results) health.succeeded(`${kind} ${id}`);
-    return results.length;
+    return rows.at(-1) ?? null;
   }
 
   for (const [table, { withTable = table }] of Object.entries(TABLES))
@@ -107,7 +115,11 @@ export function createRetention(
   return {
     async deleteOld(isStopped) {
       for (const [table, old] of Object.entries(TABLES)) {
-        const batch = () => deleteBatch(table, old);
+        let last: Row | null = null;
+        const batch = async () => {
+          last = await deleteBatch(table, old, last);
+          return last === null ? 0 : 1;
+        };
         await untilNone(async () => (await health.step(`delete from ${table}`, batch)) ?? 0, isStopped);
       }
     },
