@@ -1,4 +1,4 @@
-/** The cost of the search for expired orders, which runs every second beside a sale. Postgres is real. */
+/** The cost of the search for expired orders, which runs every second beside a sale, and for a customer's. Postgres is real. */
 import { beforeAll, expect, it } from 'vitest';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { createLifecycle } from '../../src/orders/lifecycle.ts';
@@ -52,4 +52,27 @@ it('reads only the due orders, not every pending one', async () => {
   expect(found - before).toBeGreaterThanOrEqual(DUE); // this index is used
   for (let passes = 0; passes < 10; passes++) expect(await lifecycle.expireDue()).toBe(0);
   expect((await entriesRead()) - before).toBeLessThan(PENDING / 10);
+});
+
+it('reads the order of a customer, active or closed, and none of others', async () => {
+  await stores.sql.query(
+    `INSERT INTO points_entries (user_id, source_type, source_id, points)
+     SELECT user_id, 'order', id::text, 1 FROM orders WHERE user_id IN ('user-1', 'user-9')`,
+  );
+  const { rows } = await stores.sql.query<{ id: number }>('SELECT id FROM sales');
+  const rowsRead = async () => {
+    await postgres.pool.query('SELECT pg_stat_force_next_flush()');
+    const { rows } = await stores.sql.query<{ read: number }>(
+      `SELECT (seq_tup_read + idx_tup_fetch)::int AS read FROM pg_stat_user_tables WHERE relname = 'orders'`,
+    );
+    return rows[0]!.read;
+  };
+  const before = await rowsRead();
+  const statusOf = async (user: string) => (await orderTable(postgres).ofUser(rows[0]!.id, user))?.status;
+  expect([await statusOf('user-1'), await statusOf('user-9'), await statusOf('none')]).toEqual([
+    'expired',
+    'pending',
+    undefined,
+  ]);
+  expect((await rowsRead()) - before).toBeLessThan(20);
 });

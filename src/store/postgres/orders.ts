@@ -13,6 +13,14 @@ const COLUMNS = `id AS "orderId", sale_id AS "saleId", user_id AS "userId", stat
   closed_at AS "closedAt"`;
 const TERMS = `starts_at AS "startsAt", ends_at AS "endsAt", paused, max_per_order AS "maxPerOrder", version`;
 
+/**
+ * The orders of a customer, through the points, of which each order has an entry: an index of orders by customer would slow every
+ * purchase. An administrator may have awarded points for an "order" with another kind of id.
+ */
+const WITH_POINTS = `FROM points_entries AS p JOIN orders AS o
+  ON o.id = CASE WHEN p.source_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN p.source_id::uuid END
+  WHERE p.source_type = 'order'`;
+
 export type OrderTable = ReturnType<typeof orderTable>;
 
 export interface UnpaidOrders {
@@ -50,9 +58,11 @@ export function orderTable(postgres: PostgresStore) {
     },
     /** The customer's active order, or else the latest one. */
     async ofUser(saleId: number, userId: string) {
+      // No index has the closed orders of a customer: they are found through the points, as in `unpaidOf`.
       const { rows } = await pool.query(
-        `SELECT ${COLUMNS} FROM orders WHERE sale_id = $1 AND user_id = $2
-         ORDER BY (${ACTIVE}) DESC, created_at DESC, id DESC LIMIT 1`,
+        `SELECT ${COLUMNS} FROM orders WHERE id = coalesce(
+           (SELECT id FROM orders WHERE sale_id = $1 AND user_id = $2 AND ${ACTIVE} LIMIT 1),
+           (SELECT o.id ${WITH_POINTS} AND o.sale_id = $1 AND p.user_id = $2 ORDER BY o.created_at DESC, o.id DESC LIMIT 1))`,
         [saleId, userId],
       );
       return rows[0] === undefined ? null : fromRow<Order>(rows[0]);
@@ -88,16 +98,13 @@ export function orderTable(postgres: PostgresStore) {
     },
     /** A customer's reservations of any sale since an instant that were not paid. */
     async unpaidOf(userId: string, sinceMs: number) {
-      // Through the points, of which each order has an entry: an index of orders by customer would slow every purchase. An order
-      // id begins with its time. An administrator may have awarded points for an "order" with another kind of id.
+      // An order id begins with its time.
       const hex = sinceMs.toString(16).padStart(12, '0');
       const { rows } = await pool.query<UnpaidOrders>(
         `SELECT (count(*) FILTER (WHERE o.status = 'pending'))::int AS pending,
            (count(*) FILTER (WHERE o.status IN ('expired', 'cancelled')))::int AS closed,
            max(o.closed_at) FILTER (WHERE o.status IN ('expired', 'cancelled')) AS "lastClosedAt"
-         FROM points_entries AS p JOIN orders AS o
-           ON o.id = CASE WHEN p.source_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN p.source_id::uuid END
-         WHERE p.user_id = $1 AND p.source_type = 'order' AND p.source_id >= $2`,
+         ${WITH_POINTS} AND p.user_id = $1 AND p.source_id >= $2`,
         [userId, `${hex.slice(0, 8)}-${hex.slice(8)}`],
       );
       return rows[0]!;
