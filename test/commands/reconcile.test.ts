@@ -98,7 +98,7 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
     /** A sale of 10 units for each test, 4 of them sold, in which both stores agree. */
     beforeAll(async () => {
       await using service = await start();
-      for (let i = 0; i < 7; i++) {
+      for (let i = 0; i < 9; i++) {
         const { id } = await createSale(service.url, 10);
         const answers = await Promise.all(users(4).map((user) => buy(service.url, id, user)));
         sales.push({ saleId: id, orderIds: answers.map(({ body }) => String(body.orderId)) });
@@ -155,7 +155,8 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
       expect(await stores.redis.hget(key(saleId, 'buyers'), 'user-1')).toBe(`${orderIds[1]} 0`);
     });
 
-    it('a released unit is not published to Redis', async () => {
+    /** Cancels the order of user-0 in Postgres, and does not publish it. */
+    async function release(): Promise<void> {
       const [orderId] = orderIds;
       await sql(`UPDATE orders SET status = 'cancelled', closed_at = now() WHERE id = $1`, [orderId]);
       await sql('UPDATE sales SET sold = sold - 1 WHERE id = $1', [saleId]);
@@ -169,6 +170,32 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 240_000 }, (STRATEGY) 
         VALUES ($1, $2, 'user-0', 'release')`,
         [orderId, saleId],
       );
+    }
+
+    it('a released unit of a sale that is not in Redis is no difference: the next attempt loads it', async () => {
+      await release();
+      await stores.redis.del(await stores.redis.keys(key(saleId, '*')));
+      expect(await run('--check')).toEqual({ code: 0, out: AGREES, err: '' });
+      await sql('DELETE FROM mirror_outbox', []);
+    });
+
+    it('a sale that cannot be compared: the others are', async () => {
+      const differing = sales.at(-1)!.saleId;
+      await sql('UPDATE sales SET ends_at = NULL WHERE id = $1', [differing]);
+      await addUnits(differing, 3);
+      const state = key(saleId, STRATEGY === 'lua' ? 'state' : 'segments');
+      await stores.redis.rename(state, `${state}-kept`);
+      await stores.redis.set(state, 'of another type');
+      const { code, out } = await run('--check');
+      expect(code).toBe(2);
+      expect(out).toContain(`could not compare sale ${saleId}: `);
+      expect(out).toContain(`sale ${differing}: Redis has 9 units free or reserved, Postgres 6`);
+      await addUnits(differing, -3);
+      await stores.redis.del(state);
+    });
+
+    it('a released unit is not published to Redis', async () => {
+      await release();
       await expectFound(
         /^1 units changed in Postgres and not in Redis yet$/,
         /^Redis has 6 units free or reserved, Postgres 7$/,

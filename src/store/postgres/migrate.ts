@@ -54,6 +54,9 @@ export async function migrate(databaseUrl: string, serviceRole: string | null = 
   pool.on('error', () => {}); // a lost connection also fails the query in progress
   try {
     await pool.query('BEGIN');
+    // Behind PgBouncer, the role has the short timeouts of the service.
+    for (const timeout of ['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'])
+      await pool.query(`SET LOCAL ${timeout} = 0`);
     await pool.query('SELECT pg_advisory_xact_lock($1)', [MIGRATION_LOCK]);
     const { pending, newer } = await readHistory(pool);
     const applied = pending.length === 0 ? [] : await apply(pool);
