@@ -114,10 +114,13 @@ export function administration(
     const action = `${req.method} ${req.path}`;
     await record({ actor, action, subject, details: (req.body as object | undefined) ?? {} });
     adminActs.inc({ route: `${req.method} ${req.route.path}` });
-    res.on('close', () => {
+    const recordAnswer = () => {
       const details = { status: res.writableFinished ? res.statusCode : null };
       record({ actor, action: 'answered', subject, details }).catch(onError);
-    });
+    };
+    // The client may have left meanwhile.
+    if (res.closed) recordAnswer();
+    else res.on('close', recordAnswer);
     next();
   };
   return {
@@ -140,7 +143,7 @@ function localOnly(onRefused: (reason: string) => void): RequestHandler {
 
 /** Takes the same time for each of them. */
 function tokenName(tokens: readonly AdminToken[], authorization = ''): string | null {
-  const given = digest(/^Bearer (.+)$/.exec(authorization)?.[1] ?? '');
+  const given = digest(/^Bearer (.+)$/i.exec(authorization)?.[1] ?? '');
   let name: string | null = null;
   for (const one of tokens) if (timingSafeEqual(given, digest(one.token))) name = one.name;
   return name;

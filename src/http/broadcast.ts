@@ -33,6 +33,8 @@ interface Channel {
   text: string;
   frame: Buffer;
   framedMs: number;
+  /** How far the store's clock was ahead of this process's when it was last read, milliseconds. */
+  aheadMs: number;
 }
 
 const COMMENT = Buffer.from(': alive\n\n');
@@ -46,7 +48,7 @@ export class Broadcast<Topic> {
     const { values, nowMs } = await this.#source.read([topic]);
     const value = values.get(topic);
     if (value === undefined) return null;
-    const channel = { listeners: new Map(), text: '', frame: COMMENT, framedMs: 0 };
+    const channel = { listeners: new Map(), text: '', frame: COMMENT, framedMs: 0, aheadMs: 0 };
     frame(channel, value, nowMs);
     return channel;
   });
@@ -82,7 +84,7 @@ export class Broadcast<Topic> {
     });
     // Jitter, so that clients of a stopped process do not all reconnect at once.
     res.write(`retry: ${Math.round(retryMs * (1 + Math.random()))}\n\n`);
-    res.write(channel.frame);
+    res.write(frameNow(channel));
     if (this.#isClosed) {
       res.end();
       return true;
@@ -143,19 +145,25 @@ export class Broadcast<Topic> {
 function frame(channel: Channel, value: object, nowMs: number): boolean {
   const text = JSON.stringify(value);
   const atMs = performance.now();
+  channel.aheadMs = nowMs - atMs;
   if (text === channel.text && atMs - channel.framedMs < heartbeatMs) return false;
   channel.text = text;
-  channel.frame = Buffer.from(`data: {"now":${Math.round(nowMs)},${text.slice(1)}\n\n`);
+  channel.frame = frameNow(channel);
   channel.framedMs = atMs;
   return true;
 }
 
+/** The latest value with the clock of now: a frame may be old, and the store may not answer since. */
+const frameNow = ({ text, aheadMs }: Channel): Buffer =>
+  Buffer.from(`data: {"now":${Math.round(performance.now() + aheadMs)},${text.slice(1)}\n\n`);
+
 /** @param news the new frame or the heartbeat; null: only listeners that were behind get the latest frame */
-function send({ listeners, frame }: Channel, news: Buffer | null, atMs: number): void {
+function send(channel: Channel, news: Buffer | null, atMs: number): void {
+  const { listeners } = channel;
   for (const [res, behindMs] of listeners) {
     if (behindMs === null && news === null) continue;
     if (res.writableLength === 0) {
-      res.write(behindMs === null ? news! : frame);
+      res.write(behindMs === null ? news! : frameNow(channel));
       if (behindMs !== null) listeners.set(res, null);
     } else if (behindMs === null) listeners.set(res, atMs);
     else if (atMs - behindMs >= stalledMs) res.destroy();

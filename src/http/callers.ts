@@ -55,7 +55,7 @@ async function customerOf(
   res: Response,
   { adminTokens, onRefused, onError }: CallersContext,
 ): Promise<string> {
-  const token = /^Bearer (.+)$/.exec(req.headers.authorization ?? '')?.[1];
+  const token = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '')?.[1];
   const result =
     token === undefined
       ? ({ kind: 'unauthorized', detail: 'it is missing' } as const)

@@ -56,6 +56,9 @@ function hasBody(req: Request): boolean {
   return req.headers['transfer-encoding'] !== undefined || Number(req.headers['content-length'] ?? 0) > 0;
 }
 
+/** The body of a request that may have none. */
+export const optionalBody = (req: Request): unknown => (req.body === undefined ? {} : req.body);
+
 /**
  * Validates one part of a request.
  * @throws ProblemError `invalid-request` with every mistake

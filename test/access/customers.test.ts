@@ -259,8 +259,8 @@ describe('a customer', () => {
   it('waits twice as long for each further reservation that expired or was cancelled', () => {
     const nowMs = Date.now();
     const unpaid = (closed: number) => ({ pending: 0, closed, lastClosedAt: new Date(nowMs) });
-    const waits = [0, 2, 3, 4, 5, 13].map((count) => waitOf(unpaid(count), nowMs));
-    expect(waits).toEqual([null, null, 60, 120, 240, 61_440]);
+    const waits = [0, 2, 3, 4, 5, 13, 60].map((count) => waitOf(unpaid(count), nowMs));
+    expect(waits).toEqual([null, null, 60, 120, 240, 61_440, 86_400]); // after a day, they do not count
     expect(waitOf(unpaid(3), nowMs + 60_000)).toBeNull();
   });
 
@@ -323,7 +323,11 @@ describe('one address', () => {
         socket.write(bytes.repeat(3), () => socket.resetAndDestroy());
       });
     for (let n = 0; n < 10; n++) await Promise.all(Array.from({ length: 50 }, reset));
-    expect((await call(`${guarded.url}/healthz`)).status).toBe(200);
+    // This address may have used its requests up.
+    await eventually(
+      () => call(`${guarded.url}/healthz`),
+      ({ status }) => status === 200,
+    );
   });
 
   it('cannot exceed its rate with many customers', async () => {

@@ -35,6 +35,7 @@ describe('a broadcast', () => {
   const values = new Map<string, object>([['a', { n: 0 }]]);
   const reads: (readonly string[])[] = [];
   let failure: Error | null = null;
+  const storeNow = () => performance.now() + 1e9;
   const errors: unknown[] = [];
   const url = () => `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 
@@ -44,7 +45,7 @@ describe('a broadcast', () => {
       async read(topics) {
         reads.push(topics);
         if (failure !== null) throw failure;
-        return { values, nowMs: 7 };
+        return { values, nowMs: storeNow() };
       },
       onError: (error) => errors.push(error),
     });
@@ -64,10 +65,7 @@ describe('a broadcast', () => {
     await expect.poll(() => all.every(({ events }) => events.length > 0)).toBe(true);
     values.set('a', { n: 1 });
     await expect.poll(() => all.every(({ events }) => events.length === 2)).toBe(true);
-    expect(all[7]!.events).toEqual([
-      { now: 7, n: 0 },
-      { now: 7, n: 1 },
-    ]);
+    expect(all[7]!.events).toEqual([0, 1].map((n) => ({ now: expect.any(Number), n })));
     for (const topics of reads.slice(before)) expect(topics).toEqual(['a']);
     for (const { close } of all) close();
     await expect.poll(() => broadcast.size).toBe(0);
@@ -107,6 +105,25 @@ describe('a broadcast', () => {
     values.set('a', { n: 2 });
     await expect.poll(() => one.events.at(-1)!.n).toBe(2);
     one.close();
+  });
+
+  it('begins with the clock of now, also while the source fails', async () => {
+    const joined = async (since = 0) => {
+      const listener = await listenTo(`${url()}/a`);
+      await expect.poll(() => listener.events.length).toBeGreaterThan(0);
+      const now = listener.events[0]!.now as number;
+      expect(now).toBeGreaterThanOrEqual(Math.floor(since));
+      expect(now).toBeLessThanOrEqual(Math.ceil(storeNow()));
+      return listener;
+    };
+    const first = await joined();
+    failure = new Error('down');
+    const since = storeNow() + 300;
+    await expect.poll(storeNow).toBeGreaterThan(since);
+    const second = await joined(since);
+    failure = null;
+    first.close();
+    second.close();
   });
 
   it('keeps at most one frame for a client that does not read, which then gets the latest', async () => {

@@ -61,6 +61,29 @@ it('has a refund that is due, and one that was sent', async () => {
   expect((await verifyAuditLog(postgres)).broken).toBeNull();
 });
 
+it('has the answer to an act whose client left before it was recorded', async () => {
+  const { id } = await createSale(service.url, 5);
+  await stores.sql.query('BEGIN; LOCK TABLE audit_pending');
+  const leaving = new AbortController();
+  const act = fetch(`${service.url}/sales/${id}/restock`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: '{"units":7}',
+    signal: leaving.signal,
+  });
+  const blocked = () =>
+    stores.sql.query(`SELECT FROM pg_locks WHERE NOT granted AND relation = 'audit_pending'::regclass`);
+  await eventually(blocked, ({ rowCount }) => rowCount! > 0);
+  leaving.abort();
+  await expect(act).rejects.toThrow();
+  await stores.sql.query('COMMIT');
+  const ofAct = (all: Awaited<ReturnType<typeof rows>>) => {
+    const subject = all.find(({ action }) => action === `POST /sales/${id}/restock`)?.subject;
+    return all.filter((row) => row.subject === subject).map(({ action }) => action);
+  };
+  await eventually(rows, (all) => ofAct(all).includes('answered'));
+});
+
 it('is appended by several processes at once without a gap', async () => {
   const event = { actor: 'admin:test', action: 'test', subject: 'none', details: {} };
   await Promise.all(Array.from({ length: 50 }, () => addAuditEvent(postgres.pool, event)));

@@ -2,7 +2,7 @@
 import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { Purchases } from '../../orders/purchase.ts';
-import { jsonBody, parse } from '../requests.ts';
+import { jsonBody, optionalBody, parse } from '../requests.ts';
 import { purchaseSchema, saleIdSchema, ticketPurchaseSchema } from '../schemas.ts';
 import { replyOf, send } from './reply.ts';
 import type { TicketGate } from './ticket-gate.ts';
@@ -16,7 +16,7 @@ export function purchaseRoute(purchases: Purchases, gate: TicketGate | null): Ro
       const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
       const customer = gate.customerOf(req.headers.authorization, saleId);
       if (typeof customer !== 'string') return send(res, customer);
-      const { quantity } = parse(ticketPurchaseSchema, req.body ?? {}, 'body');
+      const { quantity } = parse(ticketPurchaseSchema, optionalBody(req), 'body');
       send(res, replyOf(saleId, await purchases.attempt(saleId, customer, quantity, gate.clientOf(req))));
     });
     return router;

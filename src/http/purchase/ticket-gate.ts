@@ -31,7 +31,7 @@ export interface TicketGateContext {
 
 export type RefusalReason = 'missing' | 'unsigned' | 'other-sale' | 'expired' | 'too-early' | 'customer-rate';
 
-const BEARER = 'Bearer ';
+const BEARER = 'bearer ';
 
 export function createTicketGate({ tickets, attempts, addresses, onRefused }: TicketGateContext): TicketGate {
   function reasonFor(ticket: Ticket | null, saleId: number, nowMs: number): RefusalReason | null {
@@ -45,8 +45,8 @@ export function createTicketGate({ tickets, attempts, addresses, onRefused }: Ti
   return {
     clientOf: (req) => addresses.of(req),
     customerOf(authorization, saleId) {
-      const isTicket = authorization?.startsWith(BEARER) === true;
-      const ticket = isTicket ? tickets.read(authorization.slice(BEARER.length)) : null;
+      const isTicket = authorization?.slice(0, BEARER.length).toLowerCase() === BEARER;
+      const ticket = isTicket ? tickets.read(authorization!.slice(BEARER.length)) : null;
       const nowMs = Date.now();
       const reason = isTicket ? reasonFor(ticket, saleId, nowMs) : 'missing';
       if (reason === null) return ticket!.customer;

@@ -10,7 +10,7 @@ import { type Administration, idempotencyKey } from '../admin.ts';
 import { type Caller, namedCustomer } from '../callers.ts';
 import type { HttpContext } from '../context.ts';
 import { busy, outcomeUnread, ProblemError } from '../problems.ts';
-import { jsonBody, parse } from '../requests.ts';
+import { jsonBody, optionalBody, parse } from '../requests.ts';
 import {
   notificationSchema,
   orderIdSchema,
@@ -88,7 +88,7 @@ function addRefund(
 ): void {
   router.post('/orders/:orderId/refund', ...admin.act(limits.bodyBytes), async (req, res) => {
     const orderId = parse(orderIdSchema, req.params.orderId, 'orderId');
-    const given = parse(refundSchema, req.body ?? {}, 'body');
+    const given = parse(refundSchema, optionalBody(req), 'body');
     const how = { ...given, actor: `admin:${res.locals.admin}` };
     const result = await lifecycle.refund(orderId, how, idempotencyKey(req, res, given));
     if (result.kind === 'unknown-order') throw await missing(orderId);

@@ -6,7 +6,7 @@ import type { SaleChanges } from '../../store/postgres/sales.ts';
 import { type Administration, idempotencyKey } from '../admin.ts';
 import type { HttpContext } from '../context.ts';
 import { busy, outcomeUnread, ProblemError } from '../problems.ts';
-import { parse } from '../requests.ts';
+import { optionalBody, parse } from '../requests.ts';
 import {
   newSaleSchema,
   pageQuerySchema,
@@ -87,7 +87,7 @@ function addChanges(
 function addRefunds(router: Router, { refunds, reads }: SaleContext, admin: Administration): void {
   router.post('/sales/:saleId/refund', ...admin.act(limits.bodyBytes), async (req, res) => {
     const saleId = possibleId(parse(saleIdSchema, req.params.saleId, 'saleId'));
-    const given = parse(refundSchema, req.body ?? {}, 'body');
+    const given = parse(refundSchema, optionalBody(req), 'body');
     const how = { ...given, actor: `admin:${res.locals.admin}` };
     const refund = await refunds.request(saleId, how, idempotencyKey(req, res, given));
     if (refund === null) throw unknownSale(saleId);

@@ -10,7 +10,7 @@ import type { UnpaidOrders } from '../../store/postgres/orders.ts';
 import { type Callers, tooMany } from '../callers.ts';
 import { ProblemError } from '../problems.ts';
 import type { Reads } from '../reads.ts';
-import { jsonBody, parse } from '../requests.ts';
+import { jsonBody, optionalBody, parse } from '../requests.ts';
 import { saleIdSchema, ticketRequestSchema } from '../schemas.ts';
 
 export interface TicketContext {
@@ -32,7 +32,7 @@ export function ticketRoutes(context: TicketContext, callers: Callers): Router {
 
   const issue: RequestHandler = async (req, res) => {
     const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
-    const { proof = null } = parse(ticketRequestSchema, req.body ?? {}, 'body');
+    const { proof = null } = parse(ticketRequestSchema, optionalBody(req), 'body');
     const { customer } = await callers.of(req, res);
     if (customer === null) throw new ProblemError('forbidden', 'A ticket is issued to a customer only.');
     const waitS = await sharedLimits.use('ticket', customer);
@@ -73,9 +73,10 @@ export function ticketRoutes(context: TicketContext, callers: Callers): Router {
 
 /** After how many seconds a customer may reserve again; null: now. */
 export function waitOf({ pending, closed, lastClosedAt }: UnpaidOrders, nowMs: number): number | null {
-  const { unpaid, unpaidClosed, unpaidWaitMs } = limits.tickets;
+  const { unpaid, unpaidClosed, unpaidWaitMs, unpaidWithinMs } = limits.tickets;
   if (pending >= unpaid) return Math.ceil(unpaidWaitMs / 1_000);
   if (closed <= unpaidClosed || lastClosedAt === null) return null;
-  const untilMs = lastClosedAt.getTime() + unpaidWaitMs * 2 ** (closed - unpaidClosed - 1);
+  const waitMs = unpaidWaitMs * 2 ** (closed - unpaidClosed - 1);
+  const untilMs = lastClosedAt.getTime() + Math.min(waitMs, unpaidWithinMs); // after that, it does not count
   return untilMs > nowMs ? Math.ceil((untilMs - nowMs) / 1_000) : null;
 }

@@ -3,7 +3,7 @@ import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import type { HttpContext } from '../context.ts';
 import { ProblemError } from '../problems.ts';
-import { jsonBody, parse } from '../requests.ts';
+import { jsonBody, optionalBody, parse } from '../requests.ts';
 import { saleIdSchema, userIdSchema, waitlistSchema } from '../schemas.ts';
 import { unknownSale } from './sales.ts';
 
@@ -13,7 +13,7 @@ export function waitlistRoutes({ callers, waitlist }: Pick<HttpContext, 'callers
 
   router.post('/sales/:saleId/waitlist', ...jsonBody(limits.bodyBytes), async (req, res) => {
     const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
-    const { userId: named } = parse(waitlistSchema, req.body ?? {}, 'body');
+    const { userId: named } = parse(waitlistSchema, optionalBody(req), 'body');
     const { customer } = await callers.of(req, res);
     const userId = customer ?? parse(userIdSchema, named, 'body.userId');
     const result = saleId > limits.maxSaleId ? null : await waitlist.join(saleId, userId);
