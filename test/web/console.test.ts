@@ -98,6 +98,29 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     });
   });
 
+  it('says why the orders of a sale are not listed, or not exported', async () => {
+    const { id } = await createSale(service.url, 5, { name: 'Not read' });
+    await visit(browser, consoleUrl(), async (page) => {
+      const row = page.locator('.sale-row', { hasText: `no. ${id} ` });
+      await page.route(`**/sales/${id}/orders?*`, (route) =>
+        route.fulfill({
+          status: 503,
+          contentType: 'application/problem+json',
+          body: JSON.stringify({ type: '/problems/busy', detail: 'Postgres is away.', reason: 'test' }),
+        }),
+      );
+      await row.locator('summary:text("Orders")').click();
+      await row.locator('.notice >> text=Postgres is away.').waitFor();
+      await inspect(page);
+      await page.unroute(`**/sales/${id}/orders?*`);
+      await row.locator('text=No order matches').waitFor();
+      expect(await row.locator('.notice').count()).toBe(0);
+      await page.route('**/orders.csv*', (route) => route.abort('connectionreset'));
+      await row.locator('text=Export as CSV').click();
+      await row.locator('.notice >> text=The export failed').waitFor();
+    });
+  });
+
   it('sends a change again whose answer was lost, and it happens once', async () => {
     const { id } = await createSale(service.url, 5, { name: 'Lost answer' });
     await visit(browser, consoleUrl(), async (page) => {

@@ -103,6 +103,77 @@ describe.skipIf(executablePath === undefined).each([
     });
   });
 
+  it('finds the order of a lost answer after a reload, also when the first read of it is lost', async () => {
+    const url = await sell({ stock: 1 });
+    await visit(browser, url, async (page) => {
+      let lost: string | null = 'POST';
+      await page.route('**/sales/*/orders', async (route) => {
+        if (route.request().method() !== lost) return route.continue();
+        if (lost === 'POST') await route.fetch();
+        else lost = null;
+        return route.abort('connectionreset');
+      });
+      await page.fill('input[name=customer]', await issuer.token('dan'));
+      await page.click('button.primary');
+      await page.waitForSelector('text=your order may exist');
+      lost = 'GET';
+      await page.reload();
+      await page.waitForSelector('text=/Your order is reserved|last unit/');
+      expect(await page.locator('text=Your order is reserved').count()).toBe(1);
+      expect(await page.locator('text=last unit').count()).toBe(0);
+    });
+  });
+
+  it('takes another ticket for one that is not accepted, however often the shop was busy before', async () => {
+    const url = await sell({});
+    await visit(browser, url, async (page) => {
+      let tickets = 0;
+      page.on('response', (response) => {
+        if (response.url().endsWith('/tickets') && response.ok()) tickets++;
+      });
+      const answers = ['busy', 'busy', 'busy', 'invalid-ticket'];
+      await page.route('**/sales/*/orders', (route) => {
+        const slug = route.request().method() === 'POST' ? answers.shift() : undefined;
+        if (slug === undefined) return route.continue();
+        return route.fulfill({
+          status: slug === 'busy' ? 503 : 401,
+          headers: { 'Retry-After': '0' },
+          contentType: 'application/problem+json',
+          body: JSON.stringify({ type: `/problems/${slug}`, detail: slug, reason: 'expired' }),
+        });
+      });
+      await page.fill('input[name=customer]', await issuer.token('eve'));
+      await page.click('button.primary');
+      await page.waitForSelector('text=/Your order is reserved|The request failed/');
+      expect(await page.locator('text=Your order is reserved').count()).toBe(1);
+      expect([answers, tickets]).toEqual([[], 2]);
+    });
+  });
+
+  it('asks for a new token beside an order when the one it has is no longer accepted', async () => {
+    const url = await sell({});
+    const token = await issuer.token('fay');
+    await visit(browser, url, async (page) => {
+      await page.fill('input[name=customer]', token);
+      await page.click('button.primary');
+      await page.waitForSelector('text=Your order is reserved');
+      await page.route('**/sales/*/orders', async (route) => {
+        if (route.request().headers().authorization !== `Bearer ${token}`) return route.continue();
+        return route.fulfill({
+          status: 401,
+          contentType: 'application/problem+json',
+          body: JSON.stringify({ type: '/problems/unauthorized', detail: 'expired' }),
+        });
+      });
+      await page.waitForSelector('text=Please sign in again');
+      await inspect(page);
+      await page.fill('input[name=customer]', await issuer.token('fay', { jti: 'renewed' }));
+      await page.locator('input[name=customer]').blur();
+      await page.locator('text=Please sign in again').waitFor({ state: 'detached' });
+      expect(await page.locator('text=Your order is reserved').count()).toBe(1);
+    });
+  });
+
   it('says that a token is not accepted', async () => {
     const url = await sell({});
     await visit(browser, url, async (page) => {

@@ -25,13 +25,21 @@ export function OrdersOf({ sale }: { sale: Sale }) {
   );
 }
 
+interface Result {
+  readonly tone: 'good' | 'bad';
+  readonly title: string;
+  readonly text?: string;
+}
+
 /** The state of one list, its refreshes, and its changes. */
 function useOrders(id: number) {
   const filter = useSignal<Filter>({ search: '', status: '' });
   const shown = useSignal(SHOWN);
   const orders = useSignal<readonly Order[] | null>(null);
   const progress = useSignal<SaleRefund | null>(null);
-  const result = useSignal<{ tone: 'good' | 'bad'; title: string; text?: string } | null>(null);
+  /** Why the last read of the list failed. */
+  const failure = useSignal<string | null>(null);
+  const result = useSignal<Result | null>(null);
   const isBusy = useSignal(false);
   const unitsReturn = useSignal(true);
 
@@ -44,6 +52,7 @@ function useOrders(id: number) {
     ]);
     // The answer for an earlier filter may come later.
     if (list.kind === 'ok' && asked === query()) orders.value = list.body;
+    if (list.kind !== 'ok') failure.value = list.kind === 'problem' ? list.detail : 'No response came.';
     if (refund.kind === 'ok') progress.value = refund.body;
   }
   useEffect(() => {
@@ -62,13 +71,13 @@ function useOrders(id: number) {
     await refresh();
     isBusy.value = false;
   }
-  return { filter, shown, orders, progress, result, isBusy, unitsReturn, refresh, act };
+  return { filter, shown, orders, progress, failure, result, isBusy, unitsReturn, refresh, act };
 }
 type List = ReturnType<typeof useOrders>;
 
 function Orders({ id, name }: Sale) {
   const list = useOrders(id);
-  const { filter, shown, orders, progress, result, isBusy, refresh, act } = list;
+  const { filter, shown, orders, progress, failure, result, isBusy, refresh, act } = list;
   const close = ({ orderId, userId }: Order) =>
     act(`/orders/${orderId}/refund`, ({ status }) =>
       status === 'cancelled' ? `The order of ${userId} is cancelled` : `The order of ${userId} is refunded`,
@@ -82,6 +91,11 @@ function Orders({ id, name }: Sale) {
             {result.value.text}
           </Notice>
         )}
+        {orders.value === null && failure.value !== null && (
+          <Notice tone="bad" title="The orders cannot be read">
+            {failure.value}
+          </Notice>
+        )}
         {progress.value !== null && <Refunding {...progress.value} />}
       </div>
       {orders.value?.length === 0 && <p class="soft">No order matches.</p>}
@@ -92,7 +106,13 @@ function Orders({ id, name }: Sale) {
       </ul>
       <div class="row">
         <ShowOlder of="orders" list={orders.value} shown={shown} by={5 * SHOWN} refresh={refresh} />
-        <button type="button" class="slim" onClick={() => exportOrders(id, filter.value)}>
+        <button
+          type="button"
+          class="slim"
+          onClick={async () => {
+            result.value = await exportOrders(id, filter.value);
+          }}
+        >
           Export as CSV
         </button>
         <CloseAll
@@ -227,14 +247,21 @@ function why(answer: Exclude<Answer<unknown>, { kind: 'ok' }>): { title: string;
   return { title, text };
 }
 
-/** Downloads the orders that match. A link could not send the token. */
-async function exportOrders(saleId: number, filter: Filter): Promise<void> {
-  const query = new URLSearchParams(given(filter));
-  const response = await fetch(`/sales/${saleId}/orders.csv?${query}`, { headers: bearer(token.value) });
-  if (!response.ok) return;
-  const link = document.createElement('a');
-  link.href = URL.createObjectURL(await response.blob());
-  link.download = `sale-${saleId}-orders.csv`;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+/** Downloads the orders that match. A link could not send the token. @returns why it failed; null: it did not */
+async function exportOrders(saleId: number, filter: Filter): Promise<Result | null> {
+  const failed = (text: string): Result => ({ tone: 'bad', title: 'The export failed', text });
+  const cut = 'No complete response came. Try again.';
+  try {
+    const query = new URLSearchParams(given(filter));
+    const response = await fetch(`/sales/${saleId}/orders.csv?${query}`, { headers: bearer(token.value) });
+    if (!response.ok) return failed(String((await response.json()).detail ?? cut));
+    const link = document.createElement('a');
+    link.href = URL.createObjectURL(await response.blob());
+    link.download = `sale-${saleId}-orders.csv`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+    return null;
+  } catch {
+    return failed(cut);
+  }
 }

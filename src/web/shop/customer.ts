@@ -12,6 +12,16 @@ export function become(text: string): void {
   sessionStorage.setItem(KEY, text);
 }
 
+/** The subject of the visitor's token, which a renewed token has, too; empty: there is none. */
+export function subject(): string {
+  const payload = identity.value.split('.')[1] ?? '';
+  try {
+    return String(JSON.parse(atob(payload.replaceAll('-', '+').replaceAll('_', '/'))).sub ?? '');
+  } catch {
+    return '';
+  }
+}
+
 export type Auth = 'none' | 'jwt';
 
 /** Credentials for the routes of a customer's orders. */
@@ -22,3 +32,6 @@ export const findOrder = (auth: Auth, saleId: number) => {
   const query = auth === 'jwt' ? '' : `?userId=${encodeURIComponent(identity.value)}`;
   return ask<Order>(`/sales/${saleId}/orders${query}`, tokenFor(auth));
 };
+
+/** Whether the customer has it, rather than may place another. */
+export const isActive = ({ status }: Order): boolean => status === 'pending' || status === 'paid';

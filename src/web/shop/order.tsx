@@ -1,18 +1,28 @@
 /** The visitor's side of a sale: purchase, waiting, and the order with its payment. */
-import { signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import type { SaleState } from '../../domain/sale.ts';
-import { type Answer, ask, type Order, type Sale } from '../ui/api.ts';
+import type { Order, Sale } from '../ui/api.ts';
 import { clock, money } from '../ui/format.ts';
 import { Fact, Field, Live, Notice, ORDER_PILLS, Pill, type Tone, useKeptFocus } from '../ui/parts.tsx';
-import { now, pause } from '../ui/time.ts';
-import { type Auth, become, findOrder, identity, tokenFor } from './customer.ts';
+import { now } from '../ui/time.ts';
+import { type Auth, become, identity, isActive } from './customer.ts';
+import {
+  cancel,
+  change,
+  follow,
+  isUnauthorized,
+  isUncommitted,
+  isUnread,
+  order,
+  pay,
+  refresh,
+  UNCHANGED,
+} from './order-state.ts';
 import {
   type Buyer,
   buy,
   isInProgress,
   type Purchase,
-  persist,
   purchase,
   stop,
   units,
@@ -27,22 +37,6 @@ interface Props extends Buyer {
   readonly canPay: boolean;
 }
 
-const order = signal<Order | null>(null);
-/** A pending change of the order, or the reason of its failure. */
-interface Change {
-  readonly isPending: boolean;
-  readonly failure: string | null;
-  /** No answer came. What the order is now says whether it took effect. */
-  readonly isLost: boolean;
-}
-const UNCHANGED: Change = { isPending: false, failure: null, isLost: false };
-const change = signal(UNCHANGED);
-const isUncommitted = signal(false);
-
-const REFRESH_MS = 3_000;
-/** A payment may come, also too late, or a refund. */
-const MAY_CHANGE: ReadonlySet<string | undefined> = new Set(['pending', 'paid', 'expired', 'cancelled']);
-
 export function YourOrder({ sale, state, auth, canPay, proofWorker }: Omit<Props, 'saleId'>) {
   const buyer = { saleId: sale.id, auth, proofWorker };
   const { kind } = purchase.value;
@@ -53,54 +47,37 @@ export function YourOrder({ sale, state, auth, canPay, proofWorker }: Omit<Props
   }, [identity.value, kind === 'placed']);
   useEffect(() => {
     const waited = waitedFor(sale.id);
-    if (identity.value !== '' && waited !== null) {
-      units.value = waited;
-      void buy(buyer);
+    if (waited !== null) {
+      units.value = waited.quantity;
+      void buy(buyer, waited.mayExist);
     }
-    const timer = setInterval(() => {
-      const mayChange = MAY_CHANGE.has(order.value?.status) || isUncommitted.value;
-      if (mayChange && document.visibilityState === 'visible') void refresh(buyer);
-    }, REFRESH_MS);
-    return () => clearInterval(timer);
+    return follow(buyer);
   }, []);
   const section = useRef<HTMLElement>(null);
   useKeptFocus(section);
-  const has = order.value?.status === 'pending' || order.value?.status === 'paid';
+  const has = order.value !== null && isActive(order.value);
+  const needsToken = auth === 'jwt' && isUnauthorized(purchase.value);
   return (
     <section ref={section} class="card stack your" aria-label="Your order">
       {has ? (
-        <Placed order={order.value!} {...{ auth, canPay }} />
+        <>
+          <Placed order={order.value!} {...{ auth, canPay }} />
+          {needsToken && <Customer auth={auth} isFixed={false} />}
+        </>
       ) : (
         <BuyForm {...buyer} {...{ sale, state, canPay }} />
       )}
       <Live>
         {order.value !== null && !has && <Closed order={order.value} isOpen={state === 'open'} />}
+        {isUnread() && (order.value === null || kind === 'placed') && (
+          <Notice tone="warn" title="Looking for your order" />
+        )}
         {isUncommitted.value && <Notice tone="warn" title="Your order is being confirmed" />}
         <Progress purchase={purchase.value} {...{ auth, sale }} />
         {change.value.failure !== null && <Notice tone="bad" title={change.value.failure} />}
       </Live>
     </section>
   );
-}
-
-async function refresh({ auth, saleId }: Buyer): Promise<void> {
-  const of = identity.value;
-  const answer = await findOrder(auth, saleId);
-  if (of !== identity.value) return;
-  isUncommitted.value = answer.kind === 'problem' && answer.body.reason === 'order-not-committed';
-  if (answer.kind === 'ok') {
-    const isOther = order.value?.orderId !== answer.body.orderId;
-    order.value = answer.body;
-    if (change.value.isLost || (isOther && !change.value.isPending)) change.value = UNCHANGED;
-    if (purchase.value.kind === 'placed') purchase.value = { kind: 'idle' };
-  } else if (answer.kind === 'problem' && answer.slug === 'unknown-order') {
-    order.value = null;
-    if (purchase.value.kind === 'placed') purchase.value = { kind: 'idle' }; // with CONFIRM=accepted, Postgres had no unit for it
-  } else if (answer.kind === 'problem' && answer.slug === 'unauthorized') {
-    if (!isInProgress(purchase.value)) purchase.value = { kind: 'refused', problem: answer };
-  } else if (purchase.value.kind === 'placed')
-    // A placed order that cannot be read yet: retry.
-    await pause(1_000).then(() => refresh({ auth, saleId, proofWorker: '' }));
 }
 
 function BuyForm(props: Props) {
@@ -125,8 +102,11 @@ function BuyForm(props: Props) {
       onSubmit={(event) => {
         event.preventDefault();
         const given = String(new FormData(event.currentTarget).get('customer') ?? identity.value).trim();
-        if (given !== identity.value && !isBusy) become(given);
-        if (!isBusy) units.value = asked;
+        if (!isBusy) {
+          if (given !== identity.value) become(given);
+          units.value = asked;
+          change.value = UNCHANGED;
+        }
         if (isOpen) void buy(props);
       }}
     >
@@ -329,40 +309,4 @@ function Closed({ order: { status, paidAt }, isOpen }: { order: Order; isOpen: b
       Nothing is reserved for you any more. {next}
     </Notice>
   );
-}
-
-/** Sends the notification of a payment provider; its id makes it idempotent. */
-const pay = ({ orderId, amountCents }: Order) =>
-  changed(() =>
-    ask('/payments/notifications', {
-      body: { notificationId: `demo-${orderId}`, orderId, amountCents },
-    }),
-  );
-
-const cancel = ({ orderId }: Order, auth: Auth) =>
-  changed(async () => {
-    const answer = await ask<Order>(`/orders/${orderId}/cancel`, { body: {}, ...tokenFor(auth) });
-    // An earlier request, whose answer was lost, has cancelled it.
-    const isCancelled = answer.kind === 'problem' && answer.body.orderStatus === 'cancelled';
-    return isCancelled ? ask<Order>(`/orders/${orderId}`, tokenFor(auth)) : answer;
-  });
-
-interface Unmatched {
-  readonly result: 'unmatched';
-  readonly reason: string;
-}
-
-async function changed(request: () => Promise<Answer<Order | Unmatched>>): Promise<void> {
-  change.value = { ...UNCHANGED, isPending: true };
-  const answer = await persist(request);
-  const failure = failureOf(answer);
-  change.value = { isPending: false, failure, isLost: answer.kind === 'lost' };
-  if (answer.kind === 'ok' && !('result' in answer.body)) order.value = answer.body;
-}
-
-function failureOf(answer: Answer<Order | Unmatched>): string | null {
-  if (answer.kind === 'lost') return 'No response came. The page looks whether it took effect.';
-  if (answer.kind === 'problem') return answer.detail;
-  // A payment that belongs to no order, or to one of another price.
-  return 'result' in answer.body ? `The payment has no effect: ${answer.body.reason}.` : null;
 }

@@ -4,17 +4,17 @@
  *   idle ──press──▶ asking ──200, 201, 202──▶ placed
  *                    │  ▲
  *     busy, too many │  │ after `Retry-After`: the same request again
- *     no answer      │  │ after 4 s, when an earlier request can no longer take effect: returns or places the order
+ *     no answer      │  │ after 4 s: returns or places the order
  *     turn, proof    ▼  │ when the turn of the ticket comes
- *                   waiting ──stop──▶ idle; when an order may exist: checking ──▶ placed, or idle
+ *                   waiting ──stop──▶ idle; when an order may exist: checking ──▶ placed, idle or refused
  *        any other problem ──▶ refused, unless an answer was lost and the order is there: placed
  *
- * With AUTH=jwt a ticket comes first; see docs/reference/tickets.md.
+ * Any attempt ends when the page reads an active order. With AUTH=jwt a ticket comes first; see docs/reference/tickets.md.
  */
 import { signal } from '@preact/signals';
 import { type Answer, ask, type PlacedOrder, type Problem, type Ticket } from '../ui/api.ts';
 import { pause, serverNow } from '../ui/time.ts';
-import { type Auth, findOrder, identity } from './customer.ts';
+import { type Auth, findOrder, identity, isActive, subject } from './customer.ts';
 
 /** Units that the visitor asks for. */
 export const units = signal(1);
@@ -39,11 +39,24 @@ export type Purchase =
   | { readonly kind: 'placed'; readonly orderId: string }
   | { readonly kind: 'refused'; readonly problem: Problem };
 
-/** Wait before the next request of an attempt; null: the attempt has ended. */
-type Step = { readonly why: WaitReason; readonly ms: number; readonly detail?: string } | null;
+/** Wait before the next request of an attempt. */
+interface Step {
+  readonly why: WaitReason;
+  readonly ms: number;
+  readonly detail?: string;
+}
 
 const UNKNOWN_MS = 4_000;
 const BUSY_MS = 1_000;
+/** Between two looks for an order after a stop. */
+const LOOK_MS = 2_000;
+/** For so long after its end, a request without a definite answer may place an order. */
+const EFFECT_MS = 10_000;
+/** Tickets that are taken one after the other because the service accepts none of them. */
+const MAX_RENEWALS = 3;
+
+/** Customers who were refused together do not repeat together. */
+const spread = (ms: number): number => ms + Math.random() * 1_000;
 
 export interface Buyer {
   readonly saleId: number;
@@ -55,94 +68,125 @@ export const purchase = signal<Purchase>({ kind: 'idle' });
 /** Number of the latest attempt; earlier ones have been stopped. */
 let attempt = 0;
 
-/** A request that may have taken effect: when it was sent, on the server's clock; null: none. */
-let doubt: { readonly buyer: Buyer; readonly sentMs: number } | null = null;
+/** An earlier request may have taken effect. */
+interface Doubt {
+  readonly buyer: Buyer;
+  /** When it ended or, while it lasts, began, on the server's clock. */
+  readonly sinceMs: number;
+}
+let doubt: Doubt | null = null;
 
 /** Whether an attempt is in progress. */
 export const isInProgress = ({ kind }: Purchase): boolean =>
   kind !== 'idle' && kind !== 'refused' && kind !== 'placed';
 
-/** Stops an attempt. An order that it may have placed is looked for, once no request can take effect any more. */
+/** Stops an attempt. An order that it may have placed is looked for until none can be placed any more. */
 export async function stop(): Promise<void> {
   const own = ++attempt;
+  const of = doubt;
   forgetWaiting();
-  if (doubt === null) {
-    purchase.value = { kind: 'idle' };
-    return;
+  purchase.value = of === null ? { kind: 'idle' } : { kind: 'checking' };
+  while (of !== null && own === attempt) {
+    const end = await lookFor(of);
+    if (end !== null && own === attempt) {
+      purchase.value = end;
+      return;
+    }
+    await pause(LOOK_MS);
   }
-  const { buyer, sentMs } = doubt;
-  purchase.value = { kind: 'checking' };
-  const set = (next: Purchase) => {
-    if (own === attempt) purchase.value = next;
-  };
-  await pause(sentMs + UNKNOWN_MS - serverNow());
-  for (let step = await lookFor(buyer, set); step !== null && own === attempt; ) {
-    await pause(step.ms);
-    step = await lookFor(buyer, set);
-  }
-  if (own !== attempt) return;
-  doubt = null;
-  if (purchase.value.kind === 'checking') purchase.value = { kind: 'idle' };
 }
 
-/** A reload of the page enters the waiting room again, for the same number of units. */
+/** Ends any attempt: the page has read an active order. */
+export function found(saleId: number): void {
+  attempt++;
+  doubt = null;
+  if (waitedFor(saleId) !== null) forgetWaiting();
+  purchase.value = { kind: 'idle' };
+}
+
+/** A reload of the page enters the waiting room again, for the same customer and number of units. */
 const WAITING = 'stampede.waiting';
-/** @returns for how many units; null: the visitor did not wait for this sale */
-export function waitedFor(saleId: number): number | null {
-  const [of, quantity] = (sessionStorage.getItem(WAITING) ?? '').split(' ');
-  return of === String(saleId) ? Number(quantity ?? 1) : null;
+interface Waited {
+  readonly quantity: number;
+  /** Whether a request may have placed an order. */
+  readonly mayExist: boolean;
+}
+/** @returns null: the visitor did not wait for this sale */
+export function waitedFor(saleId: number): Waited | null {
+  const [of, quantity, mayExist, ...sub] = (sessionStorage.getItem(WAITING) ?? '').split(' ');
+  const isOwn = of === String(saleId) && sub.join(' ') === subject();
+  return isOwn ? { quantity: Number(quantity), mayExist: mayExist === 'true' } : null;
 }
 const forgetWaiting = (): void => sessionStorage.removeItem(WAITING);
 
-/** Does nothing while an attempt is in progress. */
-export async function buy(buyer: Buyer): Promise<void> {
+/** Does nothing while an attempt is in progress. @param mayExist an attempt before a reload may have placed an order */
+export async function buy(buyer: Buyer, mayExist = false): Promise<void> {
   if (isInProgress(purchase.value)) return;
   const own = ++attempt;
   const quantity = units.value;
   const set = (next: Purchase) => {
     if (own === attempt) purchase.value = next;
   };
+  const remember = () =>
+    sessionStorage.setItem(WAITING, `${buyer.saleId} ${quantity} ${doubt !== null} ${subject()}`);
+  if (mayExist) doubt = { buyer, sinceMs: serverNow() };
   let ticket: Ticket | null = null;
-  doubt = null;
-  let mayExist = false;
-  const settle = async (answer: Failed): Promise<Step> => {
-    const step = nextStep(answer) ?? (mayExist ? await lookFor(buyer, set) : null);
-    mayExist ||= step?.why === 'unknown';
-    if (!mayExist && own === attempt) doubt = null;
-    if (step === null && purchase.value.kind !== 'placed')
-      set({ kind: 'refused', problem: answer as Problem });
-    return step;
-  };
+  let invalid = 0;
   for (let tries = 1; own === attempt; tries++) {
     set({ kind: 'asking', tries });
-    let step: Step = null;
+    let next: Step | Purchase;
     if (buyer.auth === 'jwt' && ticket === null) {
       const given: Answer<Ticket> = await takeTicket(buyer, () => set({ kind: 'proving' }));
+      if (own !== attempt) return;
       if (given.kind === 'ok') {
         ticket = given.body;
-        const ms = Date.parse(ticket.notBefore) - serverNow();
-        step = { why: 'turn', ms: Math.max(0, ms) };
-        if (own === attempt) sessionStorage.setItem(WAITING, `${buyer.saleId} ${quantity}`);
-      } else step = await settle(given);
+        next = { why: 'turn', ms: Math.max(0, Date.parse(ticket.notBefore) - serverNow()) };
+        remember();
+      } else next = await settle(given);
     } else {
-      doubt = { buyer, sentMs: serverNow() };
+      const before: Doubt | null = doubt;
+      doubt = { buyer, sinceMs: serverNow() };
+      if (ticket !== null) remember();
       const answer: Answer<PlacedOrder> = await order(buyer, ticket, quantity);
-      if (answer.kind === 'problem' && answer.slug === 'invalid-ticket' && tries < 4) {
+      if (own !== attempt) return;
+      doubt = doubtAfter(answer, buyer, before);
+      const isInvalid = answer.kind === 'problem' && answer.slug === 'invalid-ticket';
+      invalid = isInvalid ? invalid + 1 : 0;
+      if (answer.kind === 'ok') next = { kind: 'placed', orderId: answer.body.orderId };
+      else if (isInvalid && invalid <= MAX_RENEWALS) {
         ticket = null;
-        step = { why: 'busy', ms: BUSY_MS };
-      } else if (answer.kind === 'ok') {
-        if (own === attempt) doubt = null;
-        set({ kind: 'placed', orderId: answer.body.orderId });
-      } else step = await settle(answer);
+        next = { why: 'busy', ms: BUSY_MS };
+      } else next = await settle(answer);
     }
-    if (step === null) {
-      if (own === attempt) forgetWaiting();
+    if (own !== attempt) return;
+    if ('kind' in next) {
+      purchase.value = next;
+      forgetWaiting();
       return;
     }
-    const { why, ms, detail = null } = step;
+    const { why, detail = null } = next;
+    const ms = why === 'turn' ? next.ms : spread(next.ms);
     if (ms > 0) set({ kind: 'waiting', why, detail, untilMs: serverNow() + ms, tries });
     await pause(ms);
   }
+}
+
+/** @param before the doubt before the request, which a definite answer without an order leaves */
+function doubtAfter(answer: Answer<PlacedOrder>, buyer: Buyer, before: Doubt | null): Doubt | null {
+  if (answer.kind === 'ok') return null;
+  return nextStep(answer)?.why === 'unknown' ? { buyer, sinceMs: serverNow() } : before;
+}
+
+/** What follows an answer without an order: a wait, or the end of the attempt. */
+async function settle(answer: Failed): Promise<Step | Purchase> {
+  const step = nextStep(answer);
+  // Without a doubt, it is the answer to the request of a ticket.
+  if (step !== null) return step.why === 'unknown' && doubt === null ? { ...step, why: 'busy' } : step;
+  const refused: Purchase = { kind: 'refused', problem: answer as Problem };
+  if (doubt === null) return refused;
+  const end = await lookFor(doubt);
+  if (end === null) return { why: 'unknown', ms: UNKNOWN_MS };
+  return end.kind === 'idle' ? refused : end;
 }
 
 /** Every retry sends the same request. With a ticket, the ticket names the customer. */
@@ -183,7 +227,7 @@ function prove(script: string, challenge: string, bits: number): Promise<string 
 type Failed = Exclude<Answer<never>, { kind: 'ok' }>;
 
 /** The next step after an answer without an order; null: the answer is final. */
-function nextStep(answer: Failed): Step {
+function nextStep(answer: Failed): Step | null {
   if (answer.kind === 'lost') return { why: 'unknown', ms: UNKNOWN_MS };
   const { slug, retryMs } = answer;
   switch (slug) {
@@ -201,20 +245,29 @@ function nextStep(answer: Failed): Step {
   }
 }
 
-/** Looks for an order whose answer was lost: a sold-out sale issues no ticket to repeat the purchase. @returns null: it is known */
-async function lookFor({ auth, saleId }: Buyer, set: (next: Purchase) => void): Promise<Step> {
-  const found = await findOrder(auth, saleId);
-  if (found.kind === 'ok') set({ kind: 'placed', orderId: found.body.orderId });
-  const isClear = found.kind === 'ok' || (found.kind === 'problem' && nextStep(found) === null);
-  return isClear ? null : { why: 'unknown', ms: UNKNOWN_MS };
+/** Looks for the order of an earlier request, and ends the doubt when it can. @returns null: it is not known yet */
+async function lookFor(of: Doubt): Promise<Purchase | null> {
+  const { auth, saleId } = of.buyer;
+  const isOver = serverNow() >= of.sinceMs + EFFECT_MS;
+  const answer = await findOrder(auth, saleId);
+  if (answer.kind === 'lost') return null;
+  if (answer.kind === 'problem' && answer.slug !== 'unknown-order')
+    return isFinal(answer) ? { kind: 'refused', problem: answer } : null;
+  const active = answer.kind === 'ok' && isActive(answer.body) ? answer.body : null;
+  if (active === null && !isOver) return null;
+  if (doubt === of) doubt = null;
+  return active === null ? { kind: 'idle' } : { kind: 'placed', orderId: active.orderId };
 }
+
+/** Whether a repeat at once gets the same answer. */
+export const isFinal = (answer: Failed): boolean =>
+  answer.kind === 'problem' && answer.status < 500 && answer.status !== 429;
 
 /** Repeats an idempotent request until its answer is final, at most 8 times. */
 export async function persist<T>(request: () => Promise<Answer<T>>): Promise<Answer<T>> {
   for (let tries = 1; ; tries++) {
     const answer = await request();
-    if (tries === 8 || answer.kind === 'ok') return answer;
-    if (answer.kind === 'problem' && answer.status < 500 && answer.status !== 429) return answer;
-    await pause(answer.kind === 'lost' ? UNKNOWN_MS : (answer.retryMs ?? BUSY_MS));
+    if (tries === 8 || answer.kind === 'ok' || isFinal(answer)) return answer;
+    await pause(spread(answer.kind === 'lost' ? UNKNOWN_MS : (answer.retryMs ?? BUSY_MS)));
   }
 }

@@ -27,7 +27,7 @@ export interface Problem {
   readonly slug: ProblemSlug;
   readonly detail: string;
   readonly status: number;
-  /** From `Retry-After`; null: there is none. */
+  /** See `retryMsOf`. */
   readonly retryMs: number | null;
   readonly body: Readonly<Record<string, unknown>>;
 }
@@ -48,7 +48,7 @@ export interface RequestOptions {
 }
 
 /** Longer than the slowest response of the service. */
-const TIMEOUT_MS = 12_000;
+const TIMEOUT_MS = 20_000;
 
 export async function ask<T>(
   path: string,
@@ -79,14 +79,19 @@ export async function ask<T>(
 export const bearer = (token = ''): Record<string, string> =>
   token === '' ? {} : { Authorization: `Bearer ${token}` };
 
+/** The pause that `Retry-After` asks for; null: there is none, or a proxy sent a date. */
+export function retryMsOf({ headers }: Response): number | null {
+  const ms = Number(headers.get('Retry-After') ?? 'none') * 1_000;
+  return ms >= 0 ? ms : null;
+}
+
 function problemOf(response: Response, body: Record<string, unknown>): Problem {
-  const seconds = response.headers.get('Retry-After');
   return {
     kind: 'problem',
     slug: String(body.type).split('/').at(-1) as ProblemSlug,
     detail: String(body.detail),
     status: response.status,
-    retryMs: seconds === null ? null : Number(seconds) * 1_000,
+    retryMs: retryMsOf(response),
     body,
   };
 }

@@ -9,7 +9,7 @@
  * A browser opens about six connections to a server of HTTP/1.1. So a hidden page has no stream, and of the visible pages with the
  * same path one is connected and sends the others what it receives. Its lock passes on when it is hidden, closed or ended.
  */
-import { bearer } from './api.ts';
+import { bearer, retryMsOf } from './api.ts';
 
 export interface StreamHandlers<T> {
   onEvent(event: T): void;
@@ -20,9 +20,20 @@ export interface StreamHandlers<T> {
 /** The service sends something every 5 seconds. */
 const SILENT_MS = 12_000;
 const PAUSE_MS = { first: 1_000, max: 15_000 };
+/** Least pause after a refusal without `Retry-After`. */
+const REFUSED_MS = 5_000;
+
+/** An event says when it was sent, on the server's clock. */
+interface Timed {
+  readonly now: number;
+}
 
 /** Events while the page is visible. @returns a function that ends the stream */
-export function listen<T>(path: string, token: string, handlers: StreamHandlers<T>): () => void {
+export function listen<T extends Timed>(
+  path: string,
+  token: string,
+  handlers: StreamHandlers<T>,
+): () => void {
   let end: (() => void) | null = null;
   const update = () => {
     const isVisible = document.visibilityState === 'visible';
@@ -40,18 +51,22 @@ export function listen<T>(path: string, token: string, handlers: StreamHandlers<
   };
 }
 
-/** From the connected page to the others; `join` asks it for the latest. */
+/** From the connected page to the others; `join` asks it for the latest. Only a live stream has an event. */
 type Shared<T> = 'join' | { readonly event?: T; readonly isLive: boolean; readonly status: number | null };
 
 /** Not shared: a stream with a token, and streams of a page without Web Locks, which need HTTPS or this machine. */
-function share<T>(path: string, token: string, { onEvent, onLive }: StreamHandlers<T>): () => void {
+function share<T extends Timed>(
+  path: string,
+  token: string,
+  { onEvent, onLive }: StreamHandlers<T>,
+): () => void {
   if (token !== '' || navigator.locks === undefined) return connect(path, token, { onEvent, onLive });
   const ended = new AbortController();
   const channel = new BroadcastChannel(path);
-  let latest: Shared<T> | null = null;
+  let latest: (() => Shared<T>) | null = null;
   channel.onmessage = ({ data }: MessageEvent<Shared<T>>) => {
     if (data === 'join') {
-      if (latest !== null) channel.postMessage(latest);
+      if (latest !== null) channel.postMessage(latest());
     } else if (latest === null) {
       onLive(data.isLive, data.status);
       if (data.event !== undefined) onEvent(data.event);
@@ -60,19 +75,20 @@ function share<T>(path: string, token: string, { onEvent, onLive }: StreamHandle
   channel.postMessage('join');
   const whileConnected = () =>
     new Promise<void>((resolve) => {
-      let event: T | undefined;
-      const publish = (isLive: boolean, status: number | null) => {
-        latest = { ...(event !== undefined && { event }), isLive, status };
-        channel.postMessage(latest);
+      const publish = (shared: () => Shared<T>) => {
+        latest = shared;
+        channel.postMessage(shared());
       };
       const end = connect<T>(path, token, {
-        onEvent(received) {
-          event = received;
-          publish(true, 200);
-          onEvent(received);
+        onEvent(event) {
+          // A page that joins later sets its clock by it.
+          const aheadMs = event.now - performance.now();
+          const current = () => ({ ...event, now: aheadMs + performance.now() });
+          publish(() => ({ event: current(), isLive: true, status: 200 }));
+          onEvent(event);
         },
         onLive(isLive, status) {
-          if (!isLive) publish(isLive, status);
+          if (!isLive) publish(() => ({ isLive, status }));
           onLive(isLive, status);
         },
       });
@@ -100,7 +116,7 @@ function connect<T>(path: string, token: string, { onEvent, onLive }: StreamHand
     try {
       const response = await fetch(path, { headers: bearer(token), cache: 'no-store', signal });
       if (!response.ok) {
-        pauseMs = Math.max(pauseMs, Number(response.headers.get('Retry-After') ?? 5) * 1_000);
+        pauseMs = Math.max(pauseMs, retryMsOf(response) ?? REFUSED_MS);
         return onLive(false, response.status);
       }
       const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
