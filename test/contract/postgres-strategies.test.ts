@@ -59,24 +59,21 @@ describe.each(safe)('%s', (name, entry) => {
 
   if (!waits.includes(name)) return;
 
-  it.each(['COMMIT', 'ROLLBACK'] as const)(
-    'reads the row again after the %s of its holder',
-    async (how) => {
-      const strategy = start(bench.patient);
-      const saleId = await bench.sale(1);
-      const outcome = await bench.during(
-        (client) => sellPast(client, attemptOf(saleId, 'faster')),
-        async (end) => {
-          const reserving = strategy.decide(attemptOf(saleId, 'slower'));
-          await bench.waiters(1);
-          await end(how);
-          return reserving;
-        },
-      );
-      expect(outcome.kind).toBe(how === 'COMMIT' ? 'sold-out' : 'accepted');
-      expect(await bench.sold(saleId)).toBe(1);
-    },
-  );
+  it.each(['COMMIT', 'ROLLBACK'] as const)('reads the row again after the %s of its holder', async (how) => {
+    const strategy = start(bench.patient);
+    const saleId = await bench.sale(1);
+    const outcome = await bench.during(
+      (client) => sellPast(client, attemptOf(saleId, 'faster')),
+      async (end) => {
+        const reserving = strategy.decide(attemptOf(saleId, 'slower'));
+        await bench.waiters(1);
+        await end(how);
+        return reserving;
+      },
+    );
+    expect(outcome.kind).toBe(how === 'COMMIT' ? 'sold-out' : 'accepted');
+    expect(await bench.sold(saleId)).toBe(1);
+  });
 
   it("rolls the count back with a customer's second order", async () => {
     const strategy = start(bench.patient);

@@ -16,8 +16,16 @@ let service: TestService;
 const start = () => startService({ ...envOf(stores), STRATEGY: 'lua' });
 beforeAll(async () => {
   service = await start();
+  await stores.sql.query(`CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'not this order' USING ERRCODE = '23514'; END $$`);
 });
 afterAll(() => service?.kill());
+
+/** Postgres rejects every change of these orders until the trigger is dropped. */
+const rejectOrders = (which: string) =>
+  stores.sql.query(
+    `CREATE TRIGGER reject BEFORE UPDATE ON orders FOR EACH ROW WHEN (${which}) EXECUTE FUNCTION reject()`,
+  );
 
 /** Orders of one unit, paid except each tenth, as the service would have written them. */
 const insertOrders = (saleId: number, count = ORDERS) =>
@@ -78,10 +86,7 @@ it('goes on past an order that Postgres rejects, and refunds it when it can', as
     Array.from({ length: 20 }, (_, i) => buy(service.url, id, i === 7 ? 'rejected' : `user-${i}`)),
   );
   await pay(service.url, orders[7]!.body.orderId);
-  await stores.sql.query(`
-    CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS
-      $$ BEGIN RAISE EXCEPTION 'not this order' USING ERRCODE = '23514'; END $$;
-    CREATE TRIGGER reject BEFORE UPDATE ON orders FOR EACH ROW WHEN (NEW.user_id = 'rejected') EXECUTE FUNCTION reject()`);
+  await rejectOrders(`NEW.user_id = 'rejected'`);
   await post(`${service.url}/sales/${id}/refund`, { returnUnits: false });
   const progress = () => call(`${service.url}/sales/${id}/refund`);
   await eventually(progress, ({ body }) => body.remaining === 1);
@@ -102,9 +107,7 @@ it('goes on past more rejected orders than a batch has', async () => {
   const { id } = await createSale(service.url, count);
   await insertOrders(id, count);
   // All but those of user-9 and user-90 to user-99, who come last.
-  await stores.sql.query(
-    `CREATE TRIGGER reject BEFORE UPDATE ON orders FOR EACH ROW WHEN (NEW.user_id !~ '^user-9') EXECUTE FUNCTION reject()`,
-  );
+  await rejectOrders(`NEW.user_id !~ '^user-9'`);
   await post(`${service.url}/sales/${id}/refund`, {});
   const progress = () => call(`${service.url}/sales/${id}/refund`);
   await eventually(progress, ({ body }) => body.remaining === count - 11);
@@ -115,9 +118,7 @@ it('goes on past more rejected orders than a batch has', async () => {
 it('covers what was bought since when it is requested again', async () => {
   const { id } = await createSale(service.url, 2);
   await buy(service.url, id, 'first');
-  await stores.sql.query(
-    `CREATE TRIGGER reject BEFORE UPDATE ON orders FOR EACH ROW WHEN (NEW.user_id = 'first') EXECUTE FUNCTION reject()`,
-  );
+  await rejectOrders(`NEW.user_id = 'first'`);
   const request = (body: unknown = {}) => post(`${service.url}/sales/${id}/refund`, body);
   expect(await request(null)).toMatchObject({ status: 400, problem: 'invalid-request' });
   expect(await request()).toMatchObject({ status: 202, body: { orders: 1, remaining: 1 } });
