@@ -41,7 +41,7 @@ async function main(): Promise<number> {
       const verdict = await compareSale(context, listed).catch((error) => {
         const isOfSale = isAnswer(error) || storeFailure(error).kind === 'defect';
         if (!isOfSale) throw error; // the stores do not answer: nor would they for the next sale
-        reports.onError(`compare sale ${saleId}`, error);
+        say(`could not compare sale ${saleId}: ${error.message}`);
         unread++;
       });
       if (verdict === undefined) continue;
