@@ -3,9 +3,9 @@
  *
  *   requested ──▶ running ──a batch at a time, in any process──▶ no order is left ──▶ finished
  *
- * It covers the orders that exist when it is requested, or requested again while it runs: pause the sale first. What is done is what the orders' own statuses say, so it
- * continues after any crash, and each order is closed once. An order that Postgres rejects is retried later (see
- * metrics/loop-health.ts), and does not stop the others.
+ * It covers the orders that exist when it is requested, or requested again while it runs: pause the sale first. What is done is
+ * what the orders' own statuses say, so it continues after any crash, and each order is closed once. An order that Postgres
+ * rejects is retried later (see metrics/loop-health.ts), and does not stop the others.
  */
 import type pg from 'pg';
 import { limits } from '../config/limits.ts';
