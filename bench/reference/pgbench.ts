@@ -83,7 +83,7 @@ export function findPgbench(): string | null {
 }
 
 /** The connection for programs that use libpq: a password does not belong on a command line. */
-function libpqEnv(databaseUrl: string): Record<string, string> {
+export function libpqEnv(databaseUrl: string): Record<string, string> {
   const url = new URL(databaseUrl);
   return {
     PGHOST: url.searchParams.get('host') ?? url.hostname,
