@@ -119,7 +119,7 @@ it.each(['with a new .env', 'without .env'])('README, Try it, %s', async (given)
     expect(said).toContain(line);
 });
 
-it('the commands of the tutorial, in their order', async () => {
+it('the commands of the tutorial, in their order', { timeout: 600_000 }, async () => {
   let service: Awaited<ReturnType<typeof start>> | null = null;
   let said = '';
   for (const commands of commandsOf(text('docs/tutorial.md'))) {

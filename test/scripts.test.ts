@@ -34,6 +34,7 @@ function startDev() {
         return [...log.matchAll(/"port":(\d+).*"msg":"listening"/g)][n - 1]?.[1];
       },
       (found) => found !== undefined,
+      300_000, // tsx compiles four processes
     );
     return `http://127.0.0.1:${port}`;
   };

@@ -52,7 +52,7 @@ describe('a race', () => {
   );
 });
 
-describe('the command', () => {
+describe('the command', { timeout: 600_000 }, () => {
   /** @param last may have spaces */
   const run = (args: string, ...last: readonly string[]) => {
     const child = spawn(process.execPath, ['--import', 'tsx', main, ...args.split(' '), ...last]);

@@ -11,6 +11,8 @@ const stores = opened(openTestStores);
 const link = opened(() =>
   openFarStores({ databaseUrl: stores.databaseUrl, redisUrl: stores.redisUrl, rttMs: 1 }),
 );
+/** A busy machine needs longer for an answer and the request for the count. */
+const SLOW_MS = 20;
 let redis: Redis;
 let pool: pg.Pool;
 beforeAll(() => {
@@ -47,7 +49,7 @@ it('counts round trips that a customer waits for, and no background work', async
     await pool.query('SELECT 3');
     void redis.set('settled', 1);
   });
-  expect(await measureRoundTrips(link, url, 1)).toEqual({ redis: 2, postgres: 3 });
+  expect(await measureRoundTrips(link, url, 1, SLOW_MS)).toEqual({ redis: 2, postgres: 3 });
 });
 
 it('counts every second one', async () => {
@@ -55,7 +57,7 @@ it('counts every second one', async () => {
     await redis.get('a');
     if (n % 2 === 0) await redis.get('b');
   });
-  const { redis: trips, postgres } = await measureRoundTrips(link, url, 1);
+  const { redis: trips, postgres } = await measureRoundTrips(link, url, 1, SLOW_MS);
   expect(trips).toBeGreaterThanOrEqual(1.4);
   expect(trips).toBeLessThanOrEqual(1.6);
   expect(postgres).toBe(0);

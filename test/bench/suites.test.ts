@@ -137,7 +137,7 @@ describe('the other suites', { timeout: BOUND_MS }, () => {
     expect(values['solo.commands']!.median).toBeCloseTo(2, 0);
     const scripted = row('redis').values;
     expect(scripted['solo.commands']!.median).toBeGreaterThan(2 * scripted['solo.requests']!.median);
-  }, 180_000);
+  });
 
   it('faults shows a lock that keeps one holder and one that does not, and strategies with their audit', async () => {
     const subjects = '--locks redis,redis-owner --strategies unsafe,lua';

@@ -122,6 +122,7 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
 
 it.each(['switch-over', 'cut'] as const)(
   'units that become free after a %s of their master are sold after the way back',
+  { timeout: 2 * TIMEOUT_MS }, // it starts six services
   async (name) => {
     await using worlds = await openWorlds(cluster.url);
     const keyOf = ({ id }: TestSale) => `stampede:{sale:${id}}:state`;

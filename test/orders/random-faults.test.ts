@@ -22,7 +22,8 @@ import { World } from '../support/world.ts';
 const ROUNDS = Number(process.env.FAULT_ROUNDS ?? 1);
 const SEED = Number(process.env.FAULT_SEED ?? 1);
 const LANES = Number(process.env.FAULT_LANES ?? 3);
-const ROUND_TIMEOUT_MS = 300_000;
+/** With the wait for a lane, which is as long as a round. */
+const ROUND_TIMEOUT_MS = 600_000;
 const FAULTS_PER_ROUND = 5;
 const STOCK = 2;
 /** Where customers ask for several units, the most of an order, and the stock. */

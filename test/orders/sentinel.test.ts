@@ -17,6 +17,7 @@ import { opened } from '../support/opened.ts';
 import { assertInvariants, World } from '../support/world.ts';
 
 const sentinels = opened(openSentinels);
+const SIX_SERVICES = { timeout: 2 * TIMEOUT_MS };
 
 const faults = {
   async kill() {
@@ -63,13 +64,13 @@ describe('there and back', () => {
   it.each([
     ['a switch-over', faults['switch-over']],
     ['a cut of the primary', faults.cut],
-  ])('units that become free after %s are sold after the way back', async (_name, away) => {
+  ])('units that become free after %s are sold after the way back', SIX_SERVICES, async (_name, away) => {
     await using worlds = await openWorlds(sentinels.url);
     const sales = await Promise.all(worlds.all.map((world) => world.openSale(2)));
     await sellAfterTheWayBack(sales, { away, back, client });
   });
 
-  it('what the replica lacked is neither sold twice nor placed after a refusal', async () => {
+  it('what the replica lacked is neither sold twice nor placed after a refusal', SIX_SERVICES, async () => {
     await using worlds = await openWorlds(sentinels.url);
     const sales = await Promise.all(worlds.all.map((world) => world.openSale(4)));
     const refusing = worlds.all.filter(({ confirm }) => confirm === 'durable');

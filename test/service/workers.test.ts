@@ -84,7 +84,7 @@ it('replaces a dead worker, and keeps selling', async () => {
   const answers = await Promise.all(buying);
   expect(answers.every(({ status }) => status === 201 || status === 200)).toBe(true);
   await expect.poll(() => serving().map((pid) => pid === first)).toEqual([false, false]);
-  expect(service.log.some((line) => line.includes('starting another'))).toBe(true);
+  await expect.poll(() => service.log.some((line) => line.includes('starting another'))).toBe(true);
   expect((await buy(url, id, 'late')).problem).toBe('sold-out');
 });
 

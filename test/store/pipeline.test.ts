@@ -18,7 +18,11 @@ const DEPTH = 12;
 const PREPARED = 5;
 
 const stores = opened(openTestStores);
-const postgres = opened(() => openPostgres(stores.ownerUrl, () => {}, { connections: CONNECTIONS }));
+const postgres = opened(() => {
+  const store = openPostgres(stores.ownerUrl, () => {}, { connections: CONNECTIONS });
+  Object.assign(store.pool.options, { connectionTimeoutMillis: 60_000 }); // it connects hundreds of times
+  return store;
+});
 beforeAll(async () => {
   await stores.sql.query('CREATE TABLE written (id int PRIMARY KEY)');
 });
@@ -85,7 +89,7 @@ async function disturb(random: Random, pids: readonly number[]): Promise<void> {
   await stores.sql.query(`SELECT ${draw < 0.2 ? 'pg_cancel_backend' : 'pg_terminate_backend'}($1)`, [pid]);
 }
 
-it('each statement gets its own answer, whatever fails beside it', async () => {
+it('each statement gets its own answer, whatever fails beside it', { timeout: 600_000 }, async () => {
   const random = seededRandom(4711);
   const answers = new Map<number, Answer>();
   for (let round = 0; round < ROUNDS; round++) {

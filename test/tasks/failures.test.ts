@@ -69,13 +69,19 @@ describe('a handler that fails', () => {
   it('begins a new round of attempts when an operator retries the task', async () => {
     const [id] = await writeTasks(stores, 1);
     const process = open();
-    const failing = async () => {
+    let goOn = () => {};
+    const refused = new Promise<void>((resolve) => {
+      goOn = resolve;
+    });
+    const failing: TaskHandler = async ({ attempts }) => {
+      if (attempts > 2) await refused; // else the task could be dead before the second retry
       throw new Error('still not');
     };
     process.start(failing, { attempts: 2, backoffMs: 1, maxBackoffMs: 1 });
     await until('dead', 1);
     expect(await process.table.revive(id!)).toMatchObject({ state: 'waiting', attempts: 2 });
     expect(await process.table.revive(id!)).toBeNull();
+    goOn();
     await until('dead', 1);
     expect(await process.table.get(id!)).toMatchObject({ attempts: 4, lastError: 'attempt 4: still not' });
   });

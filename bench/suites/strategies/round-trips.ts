@@ -19,8 +19,7 @@ const attempts = warmUpAttempts + countedAttempts;
 export const unitsForRoundTrips = 100 * attempts;
 
 /** Longer than an answer and the request for the count take together. */
-const rttMs = 5;
-const leftoversMs = 3 * rttMs;
+const usualRttMs = 5;
 const timeoutMs = 10_000;
 
 /**
@@ -28,12 +27,17 @@ const timeoutMs = 10_000;
  * @param url where the service answers, without a path; its stores are those of `link`
  * @throws when an attempt is not accepted: another outcome takes other round trips
  */
-export async function measureRoundTrips(link: FarStores, url: string, saleId: number): Promise<RoundTrips> {
+export async function measureRoundTrips(
+  link: FarStores,
+  url: string,
+  saleId: number,
+  rttMs = usualRttMs,
+): Promise<RoundTrips> {
   const counts: RoundTrips[] = [];
   await link.delay(rttMs);
   try {
     for (let n = 0; n < attempts; n++) {
-      await sleep(leftoversMs);
+      await sleep(3 * rttMs); // for the leftovers of the last one
       await link.reset();
       await attempt(url, saleId, `lone-${n}`);
       const count = await link.roundTrips();

@@ -151,10 +151,13 @@ describe('a connection to Postgres', () => {
 
   it('that ends while a statement runs leaves the outcome unknown, also through Prisma', async () => {
     const other = openPostgres(stores.databaseUrl, () => {}, { connections: 4 });
+    const patient = { statement_timeout: 60_000, query_timeout: 60_000, connectionTimeoutMillis: 60_000 };
+    Object.assign(other.pool.options, patient); // none ends before all three sleep
+    const bound = { maxWait: 60_000, timeout: 60_000 };
     const asked = [
       other.pool.query('SELECT pg_sleep(60)'),
       other.prisma.$queryRaw`SELECT pg_sleep(60)::text`,
-      other.prisma.$transaction((tx) => tx.$queryRaw`SELECT pg_sleep(60)::text`),
+      other.prisma.$transaction((tx) => tx.$queryRaw`SELECT pg_sleep(60)::text`, bound),
     ].map(errorOf);
     const asleep = `FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'SELECT pg_sleep%'`;
     const sleeping = () => stores.sql.query(`SELECT pid ${asleep} AND wait_event = 'PgSleep'`);
