@@ -146,7 +146,7 @@ const memoryGoals = memoryCells.map(({ name }) =>
 );
 
 /** What an attempt costs on one server and on a cluster: the basis for estimates of other machines. */
-const scaleCells: readonly LimitCell[] = [1, 3].flatMap((masters) =>
+const clusterCells = [1, 3].flatMap((masters) =>
   [1, 2].flatMap((processes) =>
     [1, 100, 1_000].map((sales) =>
       cell(
@@ -161,6 +161,16 @@ const scaleCells: readonly LimitCell[] = [1, 3].flatMap((masters) =>
     ),
   ),
 );
+const scaleCells: readonly LimitCell[] = [
+  ...clusterCells,
+  cell('redis-1-service-4-sales-1', '`lua`, one Redis, 4 processes, one sale', { processes: 4 }),
+  ...[1, 2, 4].map((processes) =>
+    cell(`group-commit-service-${processes}`, `\`group-commit\`, one sale, processes: ${processes}`, {
+      strategy: 'group-commit',
+      processes,
+    }),
+  ),
+];
 
 /** What one suite measures. */
 export interface Kind {
