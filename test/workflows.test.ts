@@ -56,7 +56,9 @@ it('the lock file has each optional package, of this and of other platforms, its
 });
 
 describeInFull('actionlint', () => {
-  it('finds no mistake (skipped without Go and the network that builds it)', { timeout: 600_000 }, ({ skip }) => {
+  it('finds no mistake (skipped without Go and the network that builds it)', { timeout: 600_000 }, ({
+    skip,
+  }) => {
     const args = ['run', 'github.com/rhysd/actionlint/cmd/actionlint@v1.7.12', ...files];
     const { error, status, stdout, stderr } = spawnSync('go', args, { cwd: folder, encoding: 'utf8' });
     if (error !== undefined || /^go: (?!downloading)/m.test(stderr)) skip();

@@ -94,9 +94,12 @@ export function sweepPanels(
 
 /** A curve of each cell, such as the units left over time. */
 export function curvePanels(id: string, { rows, numberOf }: Drawn, { key, x, y }: CurveInfo): Markup {
+  // What was oversold must not press the other lines flat: no line is drawn further below zero than the highest is above it.
+  const floor = -Math.max(...rows.flatMap((row) => (row.curves[key] ?? []).map(([, value]) => value)));
   const lines = rows.flatMap((row): Line[] => {
-    const points = row.curves[key] ?? [];
-    const end = points.at(-1);
+    const all = row.curves[key] ?? [];
+    const end = all.at(-1);
+    const points = all.filter(([, value]) => value >= floor);
     if (end === undefined || points.length < 2) return [];
     const text = `${withUnit(end[1], y.unit)} after ${withUnit(end[0], x.unit)}`;
     return [{ cell: row.cell, correct: isCorrect(row), points, text }];
