@@ -1,9 +1,10 @@
 /**
- * A micro-batcher: groups concurrent items by key and processes them in batches. It has no timer. An item that arrives alone
- * starts a batch at once. With `inFlight` batches at once, a batch takes its share of all items of its key, those in flight
- * included; beside others it starts when its share has arrived. So batches in flight become equal in size: while the store works
- * on one, the next is waiting there, and the answers of the last are passed on. Without that rule the first item to
- * arrive would form a batch of one, which costs nearly as much as a full one.
+ * A micro-batcher: groups concurrent items by key and processes them in batches. It has no timer: batches form at the end of the
+ * turn of the event loop, of all items that arrived in it, so an item that arrives alone starts a batch at once. With `inFlight`
+ * batches at once, a batch takes its share of all items of its key, those in flight included; beside others it starts when its
+ * share has arrived. So batches in flight become equal in size: while the store works on one, the next is waiting there, and the
+ * answers of the last are passed on. If a batch started within the turn, the first item of many that arrive together, as answers
+ * of one script do, would form a batch of one, which costs nearly as much as a full one.
  *
  *   submit ──▶ queued ──fewer than `inFlight` batches of the key──▶ in a batch ──▶ answered
  *      │ queue full: rejected                                          └─ the batch fails ──▶ every member fails; if one
@@ -28,6 +29,8 @@ interface KeyQueue<T, R> {
   inFlight: number;
   /** Their members. */
   members: number;
+  /** At the end of this turn of the event loop, batches form. */
+  isScheduled: boolean;
 }
 
 /** Why an item was not processed. */
@@ -72,7 +75,14 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
   const queues = new Map<number, KeyQueue<T, R>>();
   let waiting = 0;
 
+  function schedule(key: number, queue: KeyQueue<T, R>): void {
+    if (queue.isScheduled) return;
+    queue.isScheduled = true;
+    setImmediate(pump, key, queue);
+  }
+
   function pump(key: number, queue: KeyQueue<T, R>): void {
+    queue.isScheduled = false;
     while (queue.inFlight < options.inFlight && queue.waiting.length > 0) {
       const share = Math.ceil((queue.waiting.length + queue.members) / options.inFlight);
       const start = Math.min(share, options.maxBatch);
@@ -92,7 +102,7 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
       void trace(traced, () => run(key, batch)).finally(() => {
         queue.inFlight--;
         queue.members -= batch.length;
-        pump(key, queue);
+        schedule(key, queue);
       });
     }
     if (queue.inFlight === 0) queues.delete(key);
@@ -128,12 +138,12 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
     submit(key, item, untilMs) {
       if (waiting >= options.maxQueued) return Promise.resolve(options.rejected('queue-full'));
       return new Promise((resolve, reject) => {
-        const queue = queues.get(key) ?? { waiting: [], inFlight: 0, members: 0 };
+        const queue = queues.get(key) ?? { waiting: [], inFlight: 0, members: 0, isScheduled: false };
         queues.set(key, queue);
         const sinceMs = performance.now();
         queue.waiting.push({ item, sinceMs, untilMs: untilMs ?? sinceMs + options.waitMs, resolve, reject });
         waiting++;
-        pump(key, queue);
+        schedule(key, queue);
       });
     },
     has: (key) => queues.has(key),

@@ -4,12 +4,12 @@ import { microBatcher } from '../../src/concurrency/micro-batcher.ts';
 import { limits } from '../../src/config/limits.ts';
 
 /** A batch in flight, which the test ends. */
-interface UnderWay {
+interface Batch {
   readonly key: number;
   readonly items: readonly string[];
   end(error?: Error): void;
 }
-let underWay: UnderWay[];
+let batches: Batch[];
 /** Batch sizes that `onBatch` reported. */
 let reported: number[];
 const bounds = {
@@ -22,23 +22,42 @@ const bounds = {
   onBatch: (size: number) => void reported.push(size),
 };
 let submit: (key: number, item: string) => Promise<string>;
-const sizes = () => underWay.map(({ items }) => items.length);
-/** Lets one turn of the event loop pass. */
-const turn = () => new Promise((resolve) => setImmediate(resolve));
+const sizes = () => batches.map(({ items }) => items.length);
+/** What has arrived forms batches; after an answer, a turn of the event loop later. */
+async function turn(): Promise<void> {
+  for (let n = 0; n < 2; n++) await new Promise((resolve) => setImmediate(resolve));
+}
+/** Submits each in a turn of the event loop of its own. */
+async function submitInTurn(...items: string[]): Promise<Promise<string>[]> {
+  const answers: Promise<string>[] = [];
+  for (const item of items) {
+    answers.push(submit(1, item));
+    await turn();
+  }
+  return answers;
+}
+/** Ends all batches, with those that follow from them. */
+async function endAll(): Promise<void> {
+  await turn();
+  while (batches.length > 0) {
+    batches[0]!.end();
+    await turn();
+  }
+}
 
 beforeEach(() => {
-  underWay = [];
+  batches = [];
   reported = [];
   ({ submit } = microBatcher<string, string>({
     work: (key, items, answer) =>
       new Promise((resolve, reject) => {
         const end = (error?: Error) => {
-          underWay = underWay.filter((other) => other.end !== end);
+          batches = batches.filter((other) => other.end !== end);
           if (error !== undefined) return reject(error);
           for (const item of items) answer(item, `done ${item}`);
           resolve();
         };
-        underWay.push({ key, items, end });
+        batches.push({ key, items, end });
       }),
     ...bounds,
     rejected: (reason) => reason,
@@ -49,39 +68,37 @@ afterEach(() => vi.useRealTimers());
 
 describe('batches', () => {
   it('send a lone submission at once, and gather those that arrive meanwhile', async () => {
-    const answers = [...'abcdef'].map((item) => submit(1, item));
-    const members = () => underWay.map(({ items }) => items.join(''));
+    const answers = await submitInTurn(...'abcdef');
+    const members = () => batches.map(({ items }) => items.join(''));
     expect(members()).toEqual(['a', 'b', 'c']);
-    underWay[0]!.end();
+    batches[0]!.end();
     await turn();
     expect(members()).toEqual(['b', 'c', 'def']);
     expect(reported).toEqual([1, 1, 1, 3]);
-    while (underWay.length > 0) {
-      underWay[0]!.end();
-      await turn();
-    }
+    await endAll();
     expect(await Promise.all(answers)).toEqual([...'abcdef'].map((item) => `done ${item}`));
   });
 
   it('become equal in size, and wait for their share beside others', async () => {
-    let asked = 0;
-    const askMany = (count: number) => {
-      for (let i = 0; i < count; i++) void submit(1, String(asked++));
-    };
-    askMany(90);
-    for (const left of [
-      [1, 1, 30],
-      [1, 30, 30],
-      [30, 30],
-    ]) {
-      underWay[0]!.end();
+    let submitted = 0;
+    async function submitMany(count: number): Promise<number[]> {
+      for (let i = 0; i < count; i++) void submit(1, String(submitted++));
       await turn();
-      expect(sizes()).toEqual(left);
+      return sizes();
     }
-    askMany(1); // 28 wait
-    expect(sizes()).toEqual([30, 30]);
-    askMany(2);
-    expect(sizes()).toEqual([30, 30, 30]);
+    expect(await submitMany(90)).toEqual([30, 30, 30]); // and not 1, 1, 1
+    batches[0]!.end();
+    expect(await submitMany(29)).toEqual([30, 30]);
+    expect(await submitMany(1)).toEqual([30, 30, 30]);
+  });
+
+  it('take those that arrive together, up to a number below which they are not divided', async () => {
+    const answers = Array.from({ length: limits.leastBatch + 1 }, (_, i) => submit(1, String(i)));
+    await turn();
+    expect(sizes()).toEqual([limits.leastBatch]); // the one left is not its share
+    await endAll();
+    await Promise.all(answers);
+    expect(reported).toEqual([limits.leastBatch, 1]);
   });
 
   it('are traced for a subscriber, with what waited', async () => {
@@ -92,11 +109,8 @@ describe('batches', () => {
       (subscriber: object) => void
     >;
     channel.subscribe(subscriber);
-    const answers = [...'abcde'].map((item) => submit(1, item));
-    while (underWay.length > 0) {
-      underWay[0]!.end();
-      await turn();
-    }
+    const answers = await submitInTurn(...'abcde');
+    await endAll();
     await Promise.all(answers);
     channel.unsubscribe(subscriber);
     const batch = (size: number) => ({
@@ -106,70 +120,54 @@ describe('batches', () => {
     expect(seen).toEqual([batch(1), batch(1), batch(1), batch(2)]);
   });
 
-  it('are formed per key', () => {
+  it('are formed per key', async () => {
     for (let i = 0; i < 5; i++) for (const key of [1, 2]) void submit(key, `${key}-${i}`);
-    expect(underWay.map(({ key }) => key).sort()).toEqual([1, 1, 1, 2, 2, 2]);
-    for (const { key, items } of underWay)
-      expect(items.every((item) => item.startsWith(`${key}-`))).toBe(true);
+    await turn();
+    expect(batches.map(({ key, items }) => [key, items])).toEqual(
+      [1, 2].map((key) => [key, [0, 1, 2, 3, 4].map((i) => `${key}-${i}`)]),
+    );
   });
 
   it('have a bounded size', async () => {
     const count = limits.commitInFlight * (limits.commitBatchSize + 10);
     const answers = Array.from({ length: count }, (_, i) => submit(1, String(i)));
-    underWay[0]!.end();
     await turn();
-    expect(sizes().at(-1)).toBe(limits.commitBatchSize);
-    while (underWay.length > 0) {
-      underWay[0]!.end();
-      await turn();
-    }
+    expect(sizes()).toEqual(Array(limits.commitInFlight).fill(limits.commitBatchSize));
+    await endAll();
     await Promise.all(answers);
   });
 
   it('reject submissions when the queue is full', async () => {
-    const answers = Array.from({ length: limits.commitInFlight + limits.commitQueue }, (_, i) =>
-      submit(1, String(i)),
-    );
+    const answers = Array.from({ length: limits.commitQueue }, (_, i) => submit(1, String(i)));
     expect(await submit(2, 'one more')).toBe('queue-full');
-    while (underWay.length > 0) {
-      underWay[0]!.end();
-      await turn();
-    }
+    await endAll();
     await Promise.all(answers);
     void submit(2, 'later');
+    await turn();
     expect(sizes()).toEqual([1]);
   });
 
   it('reject submissions that waited too long, and do not send them', async () => {
     vi.useFakeTimers({ toFake: ['performance'] });
-    void submit(1, 'a');
-    void submit(1, 'b');
-    void submit(1, 'c');
+    await submitInTurn('a', 'b', 'c');
     const early = submit(1, 'early');
     vi.advanceTimersByTime(limits.commitWaitMs + 1);
     const late = submit(1, 'late');
-    underWay[0]!.end();
+    batches[0]!.end();
     expect(await early).toBe('waited-too-long');
     await turn();
-    expect(underWay.map(({ items }) => items)).toEqual([['b'], ['c'], ['late']]);
-    underWay[2]!.end();
+    expect(batches.map(({ items }) => items)).toEqual([['b'], ['c'], ['late']]);
+    batches[2]!.end();
     expect(await late).toBe('done late');
   });
 });
 
 describe('a batch that fails', () => {
-  async function gathered(items: string): Promise<PromiseSettledResult<string>[]> {
-    for (let n = 0; n < limits.commitInFlight; n++) void submit(1, 'ahead');
-    const answers = Promise.allSettled([...items].map((item) => submit(1, item)));
-    underWay[0]!.end();
-    await turn();
-    return answers;
-  }
   /** Ends each batch; a batch with an x fails. @returns the batches tried */
-  async function endAll(message: string): Promise<string[]> {
+  async function endEach(message: string): Promise<string[]> {
     const tried: string[] = [];
     for (;;) {
-      const batch = underWay.find(({ items }) => items[0] !== 'ahead');
+      const [batch] = batches;
       if (batch === undefined) return tried;
       tried.push(batch.items.join(''));
       batch.end(batch.items.includes('x') ? new Error(message) : undefined);
@@ -178,9 +176,9 @@ describe('a batch that fails', () => {
   }
 
   it('because of one member fails only that member', async () => {
-    const answers = gathered('abxcdefg');
+    const answers = Promise.allSettled([...'abxcdefg'].map((item) => submit(1, item)));
     await turn();
-    const tried = await endAll('a member');
+    const tried = await endEach('a member');
     expect(tried).toEqual(['abxcdefg', 'abxc', 'ab', 'xc', 'x', 'c', 'defg']);
     const ends = await answers;
     expect(ends.filter(({ status }) => status === 'rejected')).toHaveLength(1);
@@ -188,17 +186,16 @@ describe('a batch that fails', () => {
   });
 
   it('for any other reason fails as a whole, once', async () => {
-    const answers = gathered('abxc');
+    const answers = Promise.allSettled([...'abxc'].map((item) => submit(1, item)));
     await turn();
-    expect(await endAll('the connection')).toEqual(['abxc']);
+    expect(await endEach('the connection')).toEqual(['abxc']);
     for (const { status } of await answers) expect(status).toBe('rejected');
   });
 
   it('keeps the answers that it gave before', async () => {
-    let calls = 0;
-    const { submit: asking } = microBatcher<string, string>({
+    const { submit: submitOther } = microBatcher<string, string>({
       async work(_key, items, answer) {
-        if (++calls <= limits.commitInFlight) return;
+        if (items.length === 1) return;
         answer(items[0]!, 'kept');
         throw new Error('then it failed');
       },
@@ -206,11 +203,11 @@ describe('a batch that fails', () => {
       rejected: (reason) => reason,
       isMemberError: () => false,
     });
-    const ends = await Promise.allSettled([...'abcde'].map((item) => asking(1, item)));
-    expect(ends.map((end) => (end.status === 'fulfilled' ? end.value : end.reason.message))).toEqual([
-      ...Array<string>(limits.commitInFlight).fill('1 members of a batch were not answered'),
-      'kept',
-      'then it failed',
-    ]);
+    const settled = async (...items: string[]) => {
+      const ends = await Promise.allSettled(items.map((item) => submitOther(1, item)));
+      return ends.map((end) => (end.status === 'fulfilled' ? end.value : end.reason.message));
+    };
+    expect(await settled('a')).toEqual(['1 members of a batch were not answered']);
+    expect(await settled('b', 'c')).toEqual(['kept', 'then it failed']);
   });
 });
