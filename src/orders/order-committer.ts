@@ -161,25 +161,23 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
       .catch((error) => context.onError('acknowledge-reservations', error));
   }
 
-  async function submit(commit: Commit, untilMs: number): Promise<CommitResult> {
-    const queue = commit.reservation.isFirst ? FIRST_CLAIMS : LATER_CLAIMS;
-    try {
-      return await batcher.submit(queue, commit, untilMs);
-    } catch (error) {
-      if (error instanceof BatchRejected) return notCommitted(commit, error.reason, 'order');
-      throw error;
-    }
+  function noted(result: CommitResult, noTimeout: boolean): CommitResult {
+    if (noTimeout && (result.kind === 'busy' || result.kind === 'unknown')) leftToReaper++;
+    return result;
   }
 
   return {
     async commit(reservation, noTimeout = false) {
       const waitMs = noTimeout ? Number.POSITIVE_INFINITY : limits.commitWaitMs;
       const untilMs = Math.min(performance.now() + waitMs, reservation.untilMs - limits.claimLeastMs);
+      const commit: Commit = { reservation, unanswered: null };
+      const queue = reservation.isFirst ? FIRST_CLAIMS : LATER_CLAIMS;
       inProgress++;
       try {
-        const result = await submit({ reservation, unanswered: null }, untilMs);
-        if (noTimeout && (result.kind === 'busy' || result.kind === 'unknown')) leftToReaper++;
-        return result;
+        return noted(await batcher.submit(queue, commit, untilMs), noTimeout);
+      } catch (error) {
+        if (!(error instanceof BatchRejected)) throw error;
+        return noted(notCommitted(commit, error.reason, 'order'), noTimeout);
       } finally {
         inProgress--;
         if (inProgress === 0) for (const wake of whenIdle.splice(0)) wake();

@@ -81,12 +81,17 @@ class Settling implements Settlement {
   }
 
   #commitOrRelease(reservation: ClaimedReservation): Promise<Settled> {
-    const outcome = this.#context.committer
-      .commit(reservation)
-      .then((result) => this.#conclude(reservation, result))
-      .finally(() => this.#inProgress.delete(reservation.orderId));
+    const outcome = this.#commit(reservation);
     this.#inProgress.set(reservation.orderId, outcome);
     return outcome;
+  }
+
+  async #commit(reservation: ClaimedReservation): Promise<Settled> {
+    try {
+      return await this.#conclude(reservation, await this.#context.committer.commit(reservation));
+    } finally {
+      this.#inProgress.delete(reservation.orderId);
+    }
   }
 
   /**

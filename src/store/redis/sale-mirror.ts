@@ -81,7 +81,9 @@ export function withFirstClaim(
   untilMs: number,
   epoch: number | null = null,
 ): ClaimedReservation {
-  return { ...reservation, claimedAtMs: madeAtMs(reservation), untilMs, isFirst: true, epoch };
+  const { saleId, userId, orderId, quantity, reservedAt } = reservation; // a spread costs 4 % of an attempt
+  const claimedAtMs = madeAtMs(reservation);
+  return { saleId, userId, orderId, quantity, reservedAt, claimedAtMs, untilMs, isFirst: true, epoch };
 }
 
 /**

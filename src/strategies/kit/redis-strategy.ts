@@ -171,7 +171,8 @@ function resolver(
         // The answer may come from another Redis than the one whose epoch it is: restored from a snapshot, or promoted.
         const isStale = REFUSALS.has(decided.kind) && mirror.knownEpoch(saleId) !== epoch;
         const result = isStale ? STALE : decided;
-        if (result.kind === 'reserved' || isShortage(result)) return { ...result, epoch };
+        if (result.kind === 'reserved') return { kind: 'reserved', reservation: result.reservation, epoch };
+        if (isShortage(result)) return { ...result, epoch };
         if (result.kind !== 'not-loaded' && result.kind !== 'late' && result.kind !== 'stale') return result;
         untilMs ||= performance.now() + LOAD_WAIT_MS;
         if (performance.now() > untilMs) return { kind: 'busy', reason: BUSY_REASONS[result.kind] };
