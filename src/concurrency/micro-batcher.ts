@@ -94,12 +94,8 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
       queue.inFlight++;
       queue.members += batch.length;
       options.onBatch(batch.length);
-      const { sinceMs } = batch[0]!;
-      const traced = {
-        name: options.name,
-        batch: { size: batch.length, sinceMs, left: queue.waiting.length },
-      };
-      void trace(traced, () => run(key, batch)).finally(() => {
+      const about = { size: batch.length, sinceMs: batch[0]!.sinceMs, left: queue.waiting.length };
+      void trace({ name: options.name, batch: about }, () => run(key, batch)).finally(() => {
         queue.inFlight--;
         queue.members -= batch.length;
         schedule(key, queue);
