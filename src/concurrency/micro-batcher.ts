@@ -76,9 +76,8 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
   let waiting = 0;
 
   function schedule(key: number, queue: KeyQueue<T, R>): void {
-    if (queue.isScheduled) return;
+    if (!queue.isScheduled) setImmediate(pump, key, queue);
     queue.isScheduled = true;
-    setImmediate(pump, key, queue);
   }
 
   function pump(key: number, queue: KeyQueue<T, R>): void {
@@ -98,7 +97,8 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
       void trace({ name: options.name, batch: about }, () => run(key, batch)).finally(() => {
         queue.inFlight--;
         queue.members -= batch.length;
-        schedule(key, queue);
+        if (queue.waiting.length > 0) schedule(key, queue);
+        else if (queue.inFlight === 0) queues.delete(key);
       });
     }
     if (queue.inFlight === 0) queues.delete(key);

@@ -14,7 +14,7 @@
  *   deadlock: tried again · rejected because of one order: the batcher splits the batch · no answer: a barrier, then
  *   INSERT_UP_TO_STOCK, within bounds; else unknown
  *
- * There is no timer: a single order is sent at once, and orders that arrive while statements are in progress form the next
+ * There is no timer: a single order is sent at once, and orders that arrive together, or while statements are in progress, form the next
  * batch. A failing member never fails the others in its batch.
  *
  * Each reservation is committed under a claim (domain/outcome.ts). No statement starts to take effect after the claim's end,

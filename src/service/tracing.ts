@@ -10,7 +10,7 @@
  *           └── postgres …     one statement
  *
  * A statement or command gets a span only while a span is open in its context. Loops that an attempt started outlive it and
- * get none.
+ * get none. Another statement or command for several attempts is a child of one of them at most.
  */
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import {

@@ -22,6 +22,7 @@ const bounds = {
   onBatch: (size: number) => void reported.push(size),
 };
 let submit: (key: number, item: string) => Promise<string>;
+let has: (key: number) => boolean;
 const sizes = () => batches.map(({ items }) => items.length);
 /** What has arrived forms batches; after an answer, a turn of the event loop later. */
 async function turn(): Promise<void> {
@@ -48,7 +49,7 @@ async function endAll(): Promise<void> {
 beforeEach(() => {
   batches = [];
   reported = [];
-  ({ submit } = microBatcher<string, string>({
+  ({ submit, has } = microBatcher<string, string>({
     work: (key, items, answer) =>
       new Promise((resolve, reject) => {
         const end = (error?: Error) => {
@@ -118,6 +119,16 @@ describe('batches', () => {
       batch: { size, left: 0, sinceMs: expect.any(Number) },
     });
     expect(seen).toEqual([batch(1), batch(1), batch(1), batch(2)]);
+  });
+
+  it('leave their key when the last has ended, in the same turn', async () => {
+    const answer = submit(1, 'a');
+    await turn();
+    expect(has(1)).toBe(true);
+    batches[0]!.end();
+    await answer;
+    for (let n = 0; n < 10; n++) await Promise.resolve(); // no turn of the event loop
+    expect(has(1)).toBe(false);
   });
 
   it('are formed per key', async () => {

@@ -73,6 +73,7 @@ async function commitTogether(
   const fillers = Array.from({ length: limits.commitInFlight }, () =>
     committer.commit(reservation(fillerSale, randomUUID())),
   );
+  await setImmediate(); // they are in progress
   const results = await Promise.all(members.map((member) => committer.commit(member)));
   for (const { kind } of await Promise.all(fillers)) expect(kind).toBe('committed');
   const gathered = Math.max(...sizes.mock.calls.map(([size]) => Number(size)));

@@ -58,6 +58,7 @@ const COMMITS: Record<string, string> = {
 
 const SCRIPTS = {
   'sale/reserve': 'reserve',
+  'sale/reserve-many': 'reserve',
   'sale/fenced-deduct': 'deduct',
   'sale/acknowledge': 'acknowledge',
   'sale/apply-change': 'apply-change',
@@ -143,7 +144,7 @@ const STEPS: Record<string, readonly string[]> = {
 const OFTEN: Record<string, number> = {
   ...{
     expire: 1,
-    reserve: 20,
+    reserve: 14,
     deduct: 12,
     lock: 20,
     unlock: 20,
