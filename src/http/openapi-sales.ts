@@ -73,7 +73,7 @@ export const salePaths: ZodOpenApiPathsObject = {
       operationId: 'auditSale',
       summary: 'Compare the stores for one sale',
       description:
-        'The comparison of `npm run reconcile -- --check`. A difference counts only if it persists for 3 seconds, so the response may take that long.',
+        'The comparison of `npm run reconcile -- --check`, and whether more is sold than there was. A difference counts only if it persists for 3 seconds, so the response may take that long.',
       requestParams: { path: salePath },
       answers: { '200': json(a.auditSchema, 'The differences') },
       problems: ['unknown-sale'],

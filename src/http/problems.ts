@@ -166,7 +166,7 @@ export const problems = {
   },
   'too-many-requests': {
     meaning:
-      '20 wrong tokens from one address in a minute, or a limit of an address or customer (`reason`, for streams)',
+      '20 wrong tokens, or administrative requests without one, from an address in a minute, or a limit of an address or customer (`reason`, for streams)',
     repeat: 'later',
     status: 429,
     title: 'Too many requests',
