@@ -48,15 +48,23 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
 });
 
 describe('there and back', () => {
+  /** The server that follows the primary. Before, services may be connected to it, and on a slow machine the Sentinels fail over again. */
+  async function follower(): Promise<Redis> {
+    const all = sentinels.servers.map(({ port }) => new Redis(port));
+    for (const one of all) one.on('error', () => {}); // a Sentinel ends its connections
+    const follows = async () => {
+      const primary = await sentinels.primary();
+      const n = sentinels.servers.findIndex((server) => server !== primary);
+      const [role] = await all[n]!.role();
+      return role === 'slave' ? n : null;
+    };
+    const n = await eventually(follows, (found) => found !== null);
+    for (const [i, one] of all.entries()) if (i !== n) one.disconnect();
+    return all[n!]!;
+  }
   /** Resolves as soon as the services have returned to the first primary: their first read there counts. */
   async function back(): Promise<void> {
-    const old = await sentinels.primary();
-    const first = new Redis(sentinels.servers.find((server) => server !== old)!.port);
-    // Before, it has connections of services to the primary that it was; the Sentinel that makes it a replica ends them.
-    await eventually(
-      () => first.role(),
-      ([role]) => role === 'slave',
-    );
+    const first = await follower();
     const clients = async () => {
       const all = String(await first.call('CLIENT', 'LIST', 'TYPE', 'normal')).split('\n');
       return all.filter((line) => !line.includes(' name=sentinel-')).length;
