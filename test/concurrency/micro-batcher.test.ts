@@ -28,7 +28,7 @@ const sizes = () => batches.map(({ items }) => items.length);
 async function turn(): Promise<void> {
   for (let n = 0; n < 2; n++) await new Promise((resolve) => setImmediate(resolve));
 }
-/** Submits each in a turn of the event loop of its own. */
+/** Submits each in another turn of the event loop. */
 async function submitInTurn(...items: string[]): Promise<Promise<string>[]> {
   const answers: Promise<string>[] = [];
   for (const item of items) {

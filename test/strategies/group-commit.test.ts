@@ -23,7 +23,7 @@ async function gathered(saleId: number, first: readonly Attempt[], third: readon
       await bench.waiters(1); // from now on the sale has batches; they share a connection
       for (const attempt of first.slice(1)) {
         ahead.push(strategy.decide(attempt));
-        await setImmediate(); // a batch of its own
+        await setImmediate(); // the next is another batch
       }
       const batch = third.map((attempt) => strategy.decide(attempt));
       await end('ROLLBACK');

@@ -81,7 +81,7 @@ export function withFirstClaim(
   untilMs: number,
   epoch: number | null = null,
 ): ClaimedReservation {
-  const { saleId, userId, orderId, quantity, reservedAt } = reservation; // a spread costs 4 % of an attempt
+  const { saleId, userId, orderId, quantity, reservedAt } = reservation; // on the hot path, where a spread is slow
   const claimedAtMs = madeAtMs(reservation);
   return { saleId, userId, orderId, quantity, reservedAt, claimedAtMs, untilMs, isFirst: true, epoch };
 }
