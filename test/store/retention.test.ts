@@ -29,10 +29,12 @@ function openProcess(beforeDelete: () => Promise<unknown> = async () => {}) {
   const pool = Object.create(postgres.pool, {
     query: {
       async value(text: string, values: unknown[]) {
-        if (text.includes('DELETE')) await beforeDelete();
-        return postgres.pool.query(text, values);
+        const selected = await postgres.pool.query(text, values);
+        await beforeDelete();
+        return selected;
       },
     },
+    connect: { value: () => postgres.pool.connect() },
   });
   const retention = createRetention({ pool }, DAYS, instruments, background.loop('retention'));
   const deleted = async () => {
@@ -157,7 +159,11 @@ it('isolates a row that a foreign key protects, and a table that fails', async (
   await sql.query('ALTER TABLE waitlist RENAME COLUMN joined_at TO came_at');
   try {
     const process = openProcess();
+    const broken: unknown[] = [];
+    postgres.pool.on('release', (error) => error && broken.push(error));
     await process.run();
+    // Each deletion waits for the end of the one before, whose locks it would otherwise meet: only the failed selection does not.
+    expect(broken).toEqual([expect.objectContaining({ message: expect.stringContaining('joined_at') })]);
     expect(await idsOf('orders')).toEqual([held]);
     expect(await idsOf('payment_notifications')).toEqual(['of a held order']);
     expect(await idsOf('tasks', 'key')).toEqual([]);

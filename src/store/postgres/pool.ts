@@ -306,17 +306,35 @@ export async function inTransaction<T, R = undefined>(
   work: (client: pg.PoolClient, read: R) => Promise<Ending<T>> | Ending<T>,
   reads?: (client: pg.PoolClient) => Promise<R>,
 ): Promise<T> {
-  const client = await pool.connect();
-  let broken: Error | undefined;
-  try {
+  return untilEnded(pool, 'ROLLBACK', async (client) => {
     const [, read] = await Promise.all([client.query('BEGIN'), reads?.(client)]);
     const { commit, value, sent = [] } = await work(client, read as R);
     await Promise.all([...sent, client.query(commit ? 'COMMIT' : 'ROLLBACK')]);
     return value;
+  });
+}
+
+/**
+ * Runs one statement. When it fails, its locks are released before the error is thrown. `pool.query` throws when Postgres reports the
+ * error, which is earlier: `SKIP LOCKED` would then skip the rows of a statement that has failed.
+ */
+export const queryOnce = <R extends pg.QueryResultRow>(pool: pg.Pool, text: string, values: unknown[]) =>
+  untilEnded(pool, 'SELECT', (client) => client.query<R>(text, values));
+
+/** @param next is executed after a failure: its answer says that the failed transaction has ended */
+async function untilEnded<T>(
+  pool: pg.Pool,
+  next: 'ROLLBACK' | 'SELECT',
+  work: (client: pg.PoolClient) => Promise<T>,
+): Promise<T> {
+  const client = await pool.connect();
+  let broken: Error | undefined;
+  try {
+    return await work(client);
   } catch (error) {
     if (classifyPostgresError(error).kind === 'unknown') broken = error as Error;
     else
-      await client.query('ROLLBACK').catch((failure: Error) => {
+      await client.query(next).catch((failure: Error) => {
         broken = failure;
       });
     throw error;

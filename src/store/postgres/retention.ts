@@ -18,7 +18,7 @@ import { untilNone } from '../../concurrency/periodic.ts';
 import { limits } from '../../config/limits.ts';
 import type { Instruments } from '../../metrics/instruments.ts';
 import type { LoopHealth } from '../../metrics/loop-health.ts';
-import { isolating, type PostgresStore } from './pool.ts';
+import { isolating, type PostgresStore, queryOnce } from './pool.ts';
 
 interface OldRows {
   /** Name of a row in reports. */
@@ -90,7 +90,8 @@ export function createRetention(
     const more =
       withTable && `DELETE FROM ${withTable} USING deleted WHERE order_id = deleted.id RETURNING 1`;
     const remove = async (ids: readonly string[]) => {
-      const deleted = await pool.query<{ id: string; more: number }>(
+      const deleted = await queryOnce<{ id: string; more: number }>(
+        pool,
         `WITH old AS MATERIALIZED (
            SELECT id FROM ${table} WHERE id = ANY($2::${idType}[]) AND ${where} FOR UPDATE SKIP LOCKED
          ), deleted AS (

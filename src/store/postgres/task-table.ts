@@ -27,7 +27,7 @@ import type pg from 'pg';
 import type { ClaimedTask, Task, TaskKind, TaskState } from '../../domain/task.ts';
 import type { LoopHealth } from '../../metrics/loop-health.ts';
 import { isRowError } from '../failures/postgres.ts';
-import { isolating, type PostgresStore } from './pool.ts';
+import { isolating, type PostgresStore, queryOnce } from './pool.ts';
 import { fromRow } from './rows.ts';
 
 /**
@@ -140,7 +140,8 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth) {
     statement: string,
     ...values: unknown[]
   ): Promise<readonly R[]> {
-    const work = async (some: readonly string[]) => (await pool.query<R>(statement, [some, ...values])).rows;
+    const work = async (some: readonly string[]) =>
+      (await queryOnce<R>(pool, statement, [some, ...values])).rows;
     const { results } = await isolating(ids, work, rejected, MAX_REJECTIONS);
     for (const { id } of results) health.succeeded(`task ${id}`);
     return results;
@@ -153,7 +154,7 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth) {
     change: (ids: readonly string[]) => Promise<readonly R[]>,
   ): Promise<readonly R[]> {
     try {
-      return (await pool.query<R>(both.text, [...both.values])).rows;
+      return (await queryOnce<R>(pool, both.text, [...both.values])).rows;
     } catch (error) {
       if (!isRowError(error)) throw error;
       const { rows } = await pool.query<{ id: string }>(find.text, [...find.values]);
