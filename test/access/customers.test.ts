@@ -12,7 +12,7 @@ import { type Answer, call, eventually } from '../support/client.ts';
 import { AUDIENCE, ISSUER, openIssuer, publicPem } from '../support/issuer.ts';
 import { opened } from '../support/opened.ts';
 import { startService, type TestService } from '../support/service.ts';
-import { envOf, openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores, published } from '../support/stores.ts';
 
 const KEY = Buffer.alloc(32, 'k');
 const OLDER = Buffer.alloc(32, 'o');
@@ -51,12 +51,10 @@ afterAll(async () => {
 const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
 const admin = bearer(ADMIN.slice(4));
 const json = { 'content-type': 'application/json' };
-const post = (path: string, token: string, body: object = {}, url = service.url): Promise<Answer> =>
-  call(`${url}${path}`, {
-    method: 'POST',
-    headers: { ...json, ...bearer(token) },
-    body: JSON.stringify(body),
-  });
+const post = (path: string, token: string, body: object = {}, { url } = service, more: object = {}) => {
+  const headers = { ...json, ...bearer(token), ...more };
+  return call(`${url}${path}`, { method: 'POST', headers, body: JSON.stringify(body) });
+};
 const get = (path: string, token: string) => call(`${service.url}${path}`, { headers: bearer(token) });
 const sell = async (stock: number, more: object = {}): Promise<number> => {
   const body = JSON.stringify({ name: 'sale', stock, priceCents: 500, ...more });
@@ -250,6 +248,7 @@ describe('a customer', () => {
     for (let n = 0; n < 3; n++) {
       const { body } = await post(`/sales/${saleId}/orders`, ticket as string);
       expect((await post(`/orders/${body.orderId}/cancel`, token)).status).toBe(200);
+      await published(stores);
     }
     const { status, headers } = await ask();
     expect(status).toBe(429);
@@ -276,18 +275,21 @@ describe('the proof of work', () => {
   it('is required where it is configured, and bound to sale and customer', async () => {
     const saleId = await sell(1);
     const [ann, ben] = [await issuer.token('worker'), await issuer.token('lazy')];
-    const refused = await post(`/sales/${saleId}/tickets`, ann, {}, guarded.url);
+    let addresses = 0; // each may send five requests
+    const ask = (token: string, body: object) => {
+      const address = { 'x-forwarded-for': `192.0.2.${++addresses}` };
+      return post(`/sales/${saleId}/tickets`, token, body, guarded, address);
+    };
+    const refused = await ask(ann, {});
     expect(refused).toMatchObject({ status: 403, problem: 'proof-required' });
     const { challenge, bits } = refused.body as unknown as { challenge: string; bits: number };
     let nonce = 0;
     while (zeroBits(createHash('sha256').update(`${challenge}.${nonce}`).digest()) < bits) nonce++;
     const proof = { challenge, nonce: String(nonce) };
-    expect(await post(`/sales/${saleId}/tickets`, ben, { proof }, guarded.url)).toMatchObject({
-      status: 403,
-    });
+    expect(await ask(ben, { proof })).toMatchObject({ status: 403 });
     const wrong = { proof: { ...proof, nonce: `${nonce + 1}` } };
-    expect((await post(`/sales/${saleId}/tickets`, ann, wrong, guarded.url)).status).toBe(403);
-    const { status, body } = await post(`/sales/${saleId}/tickets`, ann, { proof }, guarded.url);
+    expect((await ask(ann, wrong)).status).toBe(403);
+    const { status, body } = await ask(ann, { proof });
     expect(status).toBe(201);
     // The payment window is 120 s: a ticket has ended when a reservation made with it expires.
     expect(Date.parse(body.expiresAt as string) - Date.parse(body.notBefore as string)).toBe(120_000);
@@ -295,7 +297,7 @@ describe('the proof of work', () => {
     for (const [result, times] of Object.entries({ challenged: 1, failed: 2, passed: 1 }))
       expect(text).toMatch(new RegExp(`^stampede_bot_checks_total.result="${result}". ${times}$`, 'm'));
     await stores.sql.query('UPDATE sales SET payment_window_s = 60 WHERE id = $1', [saleId]);
-    const shorter = (await post(`/sales/${saleId}/tickets`, ann, { proof }, guarded.url)).body;
+    const shorter = (await ask(ann, { proof })).body;
     expect(Date.parse(shorter.expiresAt as string) - Date.parse(shorter.notBefore as string)).toBe(60_000);
   });
 });
@@ -333,7 +335,7 @@ describe('one address', () => {
   it('cannot exceed its rate with many customers', async () => {
     const saleId = await sell(1_000);
     const answers = await passed((n) =>
-      post(`/sales/${saleId}/orders`, forged(saleId, `sybil-${n}`), {}, guarded.url),
+      post(`/sales/${saleId}/orders`, forged(saleId, `sybil-${n}`), {}, guarded),
     );
     const bought = answers.filter(({ status }) => status === 201).length;
     const unknown = answers.filter(({ problem }) => problem === 'unknown-outcome').length;

@@ -3,7 +3,8 @@ import { poisson } from '../../bench/load/attempts.ts';
 import { type OpenLoad, runOpenLoop } from '../../bench/load/open.ts';
 import { percentiles, type Sending, whyInvalid } from '../../bench/load/sending.ts';
 import type { HistoryRecord } from '../../lab/history.ts';
-import { closeServers, fakeShop, halfAnswer, users } from './fake-service.ts';
+import { freePort } from '../../src/local/server-process.ts';
+import { fakeShop, halfAnswer, users } from './fake-service.ts';
 
 /** `attempts` starts, `everyMs` apart. */
 const evenly = (attempts: number, everyMs: number): Float64Array =>
@@ -98,9 +99,8 @@ describe('open loop', () => {
   });
 
   it('counts unsent attempts separately when no server listens', async () => {
-    const fake = await fakeShop(() => {});
-    await closeServers();
-    const { history, sending, reasons } = await rush(fake.url, evenly(50, 1), {});
+    const nothing = `http://127.0.0.1:${await freePort()}`;
+    const { history, sending, reasons } = await rush(nothing, evenly(50, 1), {});
     expect(history).toEqual([]);
     expect(sending).toMatchObject({ scheduled: 50, sent: 0, dropped: 0, unconnected: 50, notBegun: 0 });
     expect(reasons).toContainEqual('100.0 % of the attempts found no connection, at most 1 % may');

@@ -12,7 +12,7 @@ import {
   post,
   users,
 } from '../support/client.ts';
-import type { TestStores } from '../support/stores.ts';
+import { published, type TestStores } from '../support/stores.ts';
 
 /** What the strategy suite provides. */
 export interface LifeBench {
@@ -67,6 +67,7 @@ export function orderLife(bench: LifeBench): void {
       expect(await balance(first.body.orderId)).toBe(0);
       const deadline = `UPDATE orders SET expires_at = expires_at - interval '5 minutes' WHERE id = $1`;
       await bench.stores.sql.query(deadline, [first.body.orderId]);
+      await published(bench.stores);
       const again = await buy(a, sale.id, 'one');
       expect(again.status).toBeLessThan(300);
       expect(again.body.orderId).not.toBe(first.body.orderId);

@@ -9,6 +9,7 @@ import pg from 'pg';
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
 import { limits } from '../../src/config/limits.ts';
+import { freePort } from '../../src/local/server-process.ts';
 import { buy, call, createSale, eventually } from '../support/client.ts';
 import { type Answered, askAll, mistakeOf, type Things } from '../support/every-route.ts';
 import { signal } from '../support/nemesis.ts';
@@ -24,8 +25,8 @@ let services: TestService[];
 
 beforeAll(async () => {
   links = {
-    postgres: await TcpProxy.to(stores.databaseUrl),
-    redis: await TcpProxy.to(stores.redisUrl),
+    postgres: await proxyOf('postgres'),
+    redis: await proxyOf('redis'),
   };
   services = await Promise.all(
     STRATEGIES.map((STRATEGY) =>
@@ -167,12 +168,16 @@ const endBackends = () =>
     ),
   );
 
+/** @param listen stays free while the proxy is closed: the kernel gives such a port to nothing else */
+const proxyOf = async (store: 'postgres' | 'redis', listen?: number) =>
+  TcpProxy.open({ port: stores[`${store}Server`].port, listen: listen ?? (await freePort()) });
+
 /** Closes the store's port. @returns a function that listens again */
 async function unplug(store: 'postgres' | 'redis'): Promise<() => Promise<void>> {
-  const { port: listen } = links[store];
+  const { port } = links[store];
   await links[store].close();
   return async () => {
-    links[store] = await TcpProxy.open({ port: stores[`${store}Server`].port, listen });
+    links[store] = await proxyOf(store, port);
   };
 }
 

@@ -59,6 +59,7 @@ it('reads the order of a customer, active or closed, and none of others', async 
     `INSERT INTO points_entries (user_id, source_type, source_id, points)
      SELECT user_id, 'order', id::text, 1 FROM orders WHERE user_id IN ('user-1', 'user-9')`,
   );
+  await stores.sql.query('SELECT pg_stat_force_next_flush()');
   const { rows } = await stores.sql.query<{ id: number }>('SELECT id FROM sales');
   const rowsRead = async () => {
     await postgres.pool.query('SELECT pg_stat_force_next_flush()');

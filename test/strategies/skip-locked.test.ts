@@ -184,6 +184,9 @@ describe('rows in excess', () => {
     const outcomes = await Promise.all([...'abcdef'].map((user) => strategy.decide(attemptOf(saleId, user))));
     expect(tally(outcomes)).toEqual({ accepted: 1, 'sold-out': 5 });
     expect(await bench.sold(saleId)).toBe(4);
+    // A rejected attempt is answered before it gives back the row that it had locked.
+    const inTransactions = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL`;
+    await expect.poll(() => bench.sql.query(inTransactions)).toMatchObject({ rowCount: 0 });
     await stockUnits(bench.postgres).complete(saleId);
     expect(await rowsOf(saleId)).toEqual({ free: 0, taken: 1 });
   });

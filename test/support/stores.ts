@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import { inject } from 'vitest';
+import { expect, inject } from 'vitest';
 import type { PostgresPair } from '../../lab/servers/postgres-pair.ts';
 import type { Sentinels } from '../../lab/servers/sentinels.ts';
 import { serviceUrlOf } from '../../src/local/postgres-roles.ts';
@@ -149,6 +149,10 @@ async function takeRedisDatabase(): Promise<Place> {
     },
   };
 }
+
+/** Waits until Redis has each unit that came back: a request answers before, if another process has its change. */
+export const published = ({ sql }: Pick<TestStores, 'sql'>) =>
+  expect.poll(() => sql.query('SELECT FROM mirror_outbox')).toMatchObject({ rowCount: 0 });
 
 /** Sales, orders and points in the database, as one text. */
 export async function contentsOf({ sql }: Pick<TestStores, 'sql'>): Promise<string> {

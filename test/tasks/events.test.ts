@@ -8,7 +8,7 @@ import { eventTypes } from '../../src/domain/task.ts';
 import { buy, cancel, createSale, patch, pay, post, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { envOf, openTestStores } from '../support/stores.ts';
+import { envOf, openTestStores, published } from '../support/stores.ts';
 
 interface Event {
   readonly id: string;
@@ -76,6 +76,7 @@ it('reports each change of an order and of its sale, once, in order', async () =
   await expect.poll(() => typesOf(ofSale(id))).toContain('order.expired');
   expect((await pay(url, orderId, undefined, 1_000)).body.status).toBe('paid');
   expect((await post(`${url}/orders/${orderId}/refund`, {})).body.status).toBe('refund-due');
+  await published(stores);
   const other = (await buy(url, id, 'bob')).body.orderId;
   expect((await cancel(url, other)).status).toBe(200);
   await allSent();
@@ -210,6 +211,7 @@ describe('the waitlist', () => {
     const { orderId } = (await buy(url, id, 'ann')).body;
     for (const user of ['bob', 'cat']) expect((await join(id, user)).status).toBe(201);
     await cancel(url, orderId);
+    await published(stores);
     expect((await buy(url, id, 'cat')).status).toBe(201); // before bob, who was named
     expect((await join(id, 'bob')).status).toBe(201);
     await post(`${url}/sales/${id}/restock`, { units: 1 });

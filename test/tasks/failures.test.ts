@@ -153,11 +153,12 @@ describe('a stop', () => {
     const started = new Promise<void>((resolve) => {
       begun = resolve;
     });
-    const worker = process.start(async (task, signal) => {
+    const slow: TaskHandler = async (task, signal) => {
       begun();
       await sleep(300);
       await handler(task, signal);
-    });
+    };
+    const worker = process.start(slow, { stopMs: 60_000 });
     await started;
     await worker.stop();
     expect(await process.table.get(id!)).toMatchObject({ state: 'done', attempts: 1 });
@@ -180,7 +181,8 @@ describe('a stop', () => {
     await started;
     await worker.stop();
     const other = open();
-    expect(await other.table.get(id!)).toMatchObject({ lastError: 'attempt 1: the worker stopped' });
+    const lastError = 'attempt 1: the worker stopped';
+    await expect.poll(() => other.table.get(id!)).toMatchObject({ lastError });
     other.start(handler);
     await until('done', 1);
     expect(await timesHandled(stores)).toEqual({ 1: 1 });
@@ -209,7 +211,7 @@ describe('a stop', () => {
   it('leaves no task in progress', async () => {
     await writeTasks(stores, 300);
     const process = open();
-    const workers = Array.from({ length: 3 }, () => process.start(handler));
+    const workers = Array.from({ length: 3 }, () => process.start(handler, { stopMs: 60_000 }));
     await expect.poll(async () => (await statesOf(stores)).done, { interval: 25 }).toBeGreaterThan(50);
     await Promise.all(workers.map((worker) => worker.stop()));
     const { done = 0, waiting = 0 } = await statesOf(stores);

@@ -314,10 +314,7 @@ export async function inTransaction<T, R = undefined>(
   });
 }
 
-/**
- * Runs one statement. When it fails, its locks are released before the error is thrown. `pool.query` throws when Postgres reports the
- * error, which is earlier: `SKIP LOCKED` would then skip the rows of a statement that has failed.
- */
+/** Runs one statement. Its error is thrown once its locks are released; `pool.query` throws before, and `SKIP LOCKED` then skips the rows. */
 export const queryOnce = <R extends pg.QueryResultRow>(pool: pg.Pool, text: string, values: unknown[]) =>
   untilEnded(pool, 'SELECT', (client) => client.query<R>(text, values));
 
