@@ -18,9 +18,8 @@ export function worksheet(memory: Results): Table[] {
     `${number(Math.round((orders * value(key)) / 1e6))} MB`,
   ];
   // The garbage collector decides how much of it the process holds: the most that was read counts.
-  const mebibytes = Math.max(
-    ...memory.summary.flatMap(({ values }) => ['firstMiB', 'lastMiB'].map((key) => values[key]?.median ?? 0)),
-  );
+  const readings = memory.summary.flatMap(({ curves }) => curves.memory ?? []);
+  const mebibytes = Math.max(...readings.map(([, mib]) => mib));
   const pool = Math.max(4, Math.ceil(limits.postgresPoolSize / workers)); // as in src/service/core.ts
   const table: Table = {
     title: 'What a sale needs',

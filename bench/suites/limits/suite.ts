@@ -8,6 +8,7 @@ import { suggestion } from '../../../src/config/suggest.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import type { OptionSpecs } from '../../kit/options.ts';
+import { median } from '../../kit/statistics.ts';
 import type { Curve, ReportLayout, Suite } from '../../kit/suite.ts';
 import { generatorNames } from '../../load/generator.ts';
 import { type Kind, kinds, type LimitCell, strategyCell } from './cells.ts';
@@ -42,16 +43,21 @@ const storedRows: readonly MetricRow<LimitResult>[] = [
 ];
 const memoryRows: readonly MetricRow<LimitResult>[] = [
   ['growth', 'growth', '%', '-', growthOf],
-  ['firstMiB', 'after a fifth', 'MiB', '-', ({ memory }) => memory[fifthOf(memory)]?.[1]],
+  ['firstMiB', 'second fifth', 'MiB', '-', (r) => inFifth(r, 1)],
   ['answers', 'answers', '', '', (r) => r.answers],
 ];
 
-const fifthOf = ({ length }: readonly unknown[]): number => Math.floor(length / 5);
+/** Median of the readings in a fifth of the time, 0 to 4: single ones differ by what waits for garbage collection. Null: too few. */
+function inFifth({ memory }: LimitResult, fifth: number): number | null {
+  const count = Math.floor(memory.length / 5);
+  const readings = memory.slice(fifth * count, (fifth + 1) * count);
+  return count === 0 ? null : median(readings.map(([, mib]) => mib));
+}
 
-/** Growth since a fifth of the time, when the process has reached its size; null: too few readings. */
-function growthOf({ memory }: LimitResult): number | null {
-  const [first, last] = [memory[fifthOf(memory)], memory.at(-1)];
-  return memory.length < 5 || first === undefined || last === undefined ? null : last[1] / first[1] - 1;
+/** Growth since the second fifth of the time, in which the process has its size; null: too few readings. */
+function growthOf(result: LimitResult): number | null {
+  const [second, last] = [inFifth(result, 1), inFifth(result, 4)];
+  return second === null || last === null ? null : last / second - 1;
 }
 
 const help = {
@@ -63,7 +69,7 @@ const help = {
   postgresCpuUs: 'CPU of Postgres for an answer.',
   utilization: 'Share of one processor that the server used; of several processes, together.',
   growth:
-    'Resident memory at the end ÷ that after a fifth of the time, less one; garbage collection makes up to 15 % of noise.',
+    'Resident memory in the last fifth of the time ÷ that in the second, less one; medians of the readings.',
   lastMiB: 'Resident memory of the server at the end.',
   databaseBytes: 'Growth of the database for an order: tables and indexes, with its points.',
   walBytes: 'What Postgres wrote to its write-ahead log for an order.',
