@@ -192,7 +192,7 @@ const metrics = metricsOf(rows, {
   fenced:
     'Faults under which one did, and a counter that checks fencing tokens refused each of these writes.',
   two: 'Faults under which one did, and nothing refused it.',
-  stuck: `Faults after which a waiting client was not served within ${(6 * TTL_MS) / 1_000} s.`,
+  stuck: 'Faults after which a waiting client was not served within six leases.',
   twoMs: 'The longest time in which two clients acted as the holder.',
   kept: 'Faults after which the audit found no difference between answers and stores.',
   silentMs: 'The longest time between two accepted attempts while customers came steadily.',

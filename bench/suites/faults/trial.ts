@@ -19,8 +19,8 @@ const WORK_MS = 700;
 const STRIKE_MS = 150;
 /** A is granted a free lock within this time. If the lock refuses A (too few replicas), the fault strikes without a holder. */
 const GRANT_MS = 2_000;
-/** Default time after the fault to serve all clients. */
-const PATIENCE_MS = 6 * TTL_MS;
+/** Default time after the fault to serve all clients, in leases. */
+const PATIENCE_LEASES = 6;
 
 /** The processes of one lane. They serve many trials; one that a fault killed is replaced. */
 export class Clients implements AsyncDisposable {
@@ -102,7 +102,7 @@ export async function runLockTrial(clients: Clients, order: LockOrder): Promise<
 
 /** Runs until all clients are served, or time is up. */
 async function strikeHolder(clients: Clients, order: LockOrder, scene: Scene): Promise<LockTrial> {
-  const { fault, seed, signal, patienceMs = PATIENCE_MS } = order;
+  const { fault, seed, signal, patienceMs = PATIENCE_LEASES * (fault.leaseMs ?? TTL_MS) } = order;
   const { events } = clients;
   const random = seededRandom(seed);
   const ask = (client: Client, workMs: number): void => {
