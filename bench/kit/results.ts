@@ -41,7 +41,7 @@ export interface Results {
   readonly failures: readonly string[];
 }
 
-export interface Later extends Pick<Results, 'startedAt' | 'commit'> {
+export interface Later extends Pick<Results, 'startedAt' | 'commit' | 'machine'> {
   readonly cells: readonly string[];
 }
 
@@ -129,7 +129,7 @@ export function withLaterRows(before: Results, after: Results): Results | null {
     });
     return [...replaced, ...more.filter((one) => !old.some((other) => nameOf(other) === nameOf(one)))];
   };
-  const { startedAt, commit, metrics, layout } = after;
+  const { startedAt, commit, machine, metrics, layout } = after;
   const later = (before.later ?? []).map((one) => ({ ...one, cells: one.cells.filter(isOld) }));
   return {
     ...before,
@@ -140,7 +140,7 @@ export function withLaterRows(before: Results, after: Results): Results | null {
       const more = after.matrices![n]!.rows;
       return { ...matrix, rows: join(matrix.rows, more, ({ name }) => name) };
     }),
-    later: [...later.filter((one) => one.cells.length > 0), { cells, startedAt, commit }],
+    later: [...later.filter((one) => one.cells.length > 0), { cells, startedAt, commit, machine }],
   };
 }
 

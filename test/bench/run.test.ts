@@ -201,7 +201,10 @@ describe('files of results', () => {
     expect(rows).toEqual(['a old', 'b new', 'c new']);
     expect(joined.summary.map(({ cell, findings }) => `${cell} ${findings[0]}`)).toEqual(rows);
     expect(joined.plan.cells.map(({ name }) => name)).toEqual(['a', 'b', 'c']);
-    expect(joined).toMatchObject({ commit: 'old', later: [{ cells: ['b', 'c'], commit: 'new' }] });
+    expect(joined).toMatchObject({
+      commit: 'old',
+      later: [{ cells: ['b', 'c'], commit: 'new', machine: base.machine }],
+    });
     const again = withLaterRows(joined, made('newer', ['c']))!;
     expect(again.later!.map(({ cells, commit }) => `${cells} ${commit}`)).toEqual(['b new', 'c newer']);
     expect(withLaterRows(before, made('new', ['a', 'b', 'c']))).toBeNull();

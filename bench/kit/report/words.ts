@@ -139,7 +139,10 @@ export function originText({ startedAt, commit, machine, generator, later = [] }
     `${when(startedAt)}, commit ${shortCommit(commit)}, ${quantity(cores, 'core')} (${cpu}, ${Math.round(memoryBytes / 2 ** 30)} GiB) for load, ` +
     `service and stores together, ${os}, Node ${node}, ${versions.join(', ')}; load by ${generator}.` +
     later
-      .map((one) => ` ${one.cells.join(', ')}: ${when(one.startedAt)}, commit ${shortCommit(one.commit)}.`)
+      .map(
+        (one) =>
+          ` ${one.cells.join(', ')}: ${when(one.startedAt)}, commit ${shortCommit(one.commit)}, ${one.machine.cpu}.`,
+      )
       .join('')
   );
 }
