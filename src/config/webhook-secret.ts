@@ -6,20 +6,25 @@ export interface WebhookSecret {
   readonly secret: string;
 }
 
-const SECRET = /^(?:(?<provider>[a-z0-9-]{1,32}):)?(?<secret>whsec_(?<key>[A-Za-z0-9+/]+={0,2}))$/;
+const SECRET = /^whsec_(?<key>[A-Za-z0-9+/]+={0,2})$/;
+const PROVIDER = /^(?<provider>[a-z0-9-]{1,32}):/;
 const BYTES = [24, 64] as const;
 
-/** @param text `whsec_…` or `provider:whsec_…` @returns what is wrong as a text */
-export function parseWebhookSecret(text: string): WebhookSecret | string {
-  const { provider = null, secret, key } = SECRET.exec(text)?.groups ?? {};
+/** @param secret `whsec_…`, without a provider @returns what is wrong as a text */
+export function parseWebhookSecret(secret: string): WebhookSecret | string {
+  const { key } = SECRET.exec(secret)?.groups ?? {};
   const bytes = key === undefined ? 0 : Buffer.from(key, 'base64').length;
-  if (secret !== undefined && bytes >= BYTES[0] && bytes <= BYTES[1]) return { provider, secret };
+  if (bytes >= BYTES[0] && bytes <= BYTES[1]) return { provider: null, secret };
   return `must be whsec_ and ${BYTES.join(' to ')} bytes in base64, such as whsec_$(openssl rand -base64 32)`;
 }
 
 /** Several with commas between them, each optionally with `provider:` in front. @returns what is wrong as a text */
 export function parseWebhookSecrets(text: string): readonly WebhookSecret[] | string {
-  const secrets = text.split(',').map((one) => parseWebhookSecret(one.trim()));
+  const secrets = text.split(',').map((one) => {
+    const { provider = null } = PROVIDER.exec(one.trim())?.groups ?? {};
+    const result = parseWebhookSecret(one.trim().replace(PROVIDER, ''));
+    return typeof result === 'string' ? result : { ...result, provider };
+  });
   const mistake = secrets.find((one) => typeof one === 'string');
   return mistake ?? (secrets as WebhookSecret[]);
 }

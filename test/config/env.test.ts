@@ -136,6 +136,8 @@ describe('the configuration', () => {
       expect(problems[0]).toContain('PAYMENT_WEBHOOK_SECRETS="…" must be whsec_');
       expect(problems[1]).toContain('ADMIN_TOKEN="…" must be tokens');
     }
+    for (const name of ['TASK_WEBHOOK_SECRET', 'EVENT_WEBHOOK_SECRET'])
+      expect(problemsOf({ [name]: `stripe:${secret}` })[0]).toContain(`${name}="…" must be whsec_`);
     const [inQuery] = problemsOf({ TASK_WEBHOOK_URL: 'ftp://hooks.example/in?key=hunter2' });
     expect(inQuery).toContain('TASK_WEBHOOK_URL="ftp://hooks.example/in?…"');
   });
