@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { describe, expect, it } from 'vitest';
 import { startRedisServer } from '../../src/local/redis-server.ts';
-import { attempt, buy, call, createSale, eventually, post, users } from '../support/client.ts';
+import { type Answer, attempt, buy, call, createSale, eventually, post, users } from '../support/client.ts';
 import { whileCommitsWait } from '../support/nemesis.ts';
 import { openScene } from '../support/scene.ts';
 import { OwnRedis } from '../support/servers.ts';
@@ -151,6 +151,27 @@ describe('Redis losing its data', () => {
     }
     expect((await waiting).every((answer) => answer.status < 300)).toBe(true);
     expect(copies).toBeLessThanOrEqual(1);
+  });
+
+  it('a load that lost its connection, and could not give up its claim, is repeated by its process', async () => {
+    const link = await scene.proxyTo(scene.stores.redisUrl);
+    const service = await start({ REDIS_URL: link.through(scene.stores.redisUrl) });
+    const sale = await createSale(service.url, 2);
+    const { redis } = scene.stores;
+    await redis.flushdb();
+    link.watch = (request) => {
+      if (!/hget[^]*:state[^]*epoch/i.test(request)) return 'pass'; // the load, after its claim
+      link.watch = null;
+      return 'drop';
+    };
+    expect((await attempt(service.url, sale.id, 'a')).status).toBe(503);
+    expect(await redis.pttl(`${prefix(sale.id)}:loading`)).toBeGreaterThan(0);
+    const answers: Answer[] = [];
+    await eventually(
+      async () => answers[answers.push(await attempt(service.url, sale.id, 'a')) - 1]!,
+      ({ status }) => status === 201,
+    );
+    expect(answers.map(({ body }) => body.reason)).not.toContain('sale-is-being-loaded');
   });
 });
 

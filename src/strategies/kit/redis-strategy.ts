@@ -57,7 +57,7 @@ const TOO_FEW_REPLICAS = new Error(
 const LOAD_WAIT_MS = 1_000;
 /** Interval between checks whether another process has loaded it. */
 const LOAD_POLL_MS = 25;
-/** Lifetime of the right to load a sale: if the process dies while loading, the others wait this long. */
+/** Lifetime of the right to load a sale: if its process dies while loading, or can no longer reach Redis, the others wait this long. */
 const LOAD_CLAIM_MS = 10_000;
 
 const BUSY_REASONS = {
@@ -233,12 +233,14 @@ function loader(
   mirror: SaleMirror,
 ): (saleId: number) => Promise<Rejection | null> {
   const release = context.redis.locks.script('lock/release', 1);
+  const token = crypto.randomUUID();
 
   return shared(async (saleId) => {
     const claim = `stampede:{sale:${saleId}}:loading`;
-    const token = crypto.randomUUID();
     const { redis } = context.redis;
-    if ((await redis.set(claim, token, 'PX', LOAD_CLAIM_MS, 'NX')) === null) {
+    const isClaimed = (await redis.set(claim, token, 'PX', LOAD_CLAIM_MS, 'NX')) !== null;
+    // This process's own claim is left of a load that lost its connection: it loads one sale once at a time.
+    if (!isClaimed && (await redis.get(claim)) !== token) {
       await sleep(LOAD_POLL_MS);
       return null;
     }
