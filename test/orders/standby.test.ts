@@ -3,6 +3,7 @@
 import { expect, it } from 'vitest';
 import type { HistoryRecord } from '../../lab/history.ts';
 import { type Ending, openPostgresPair, type PostgresPair } from '../../lab/servers/postgres-pair.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { type Answer, cancel, eventually, pay, post, users } from '../support/client.ts';
 import { SEEDS, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
 import { BREAKS, breakWaits, SAFE_STRATEGIES } from '../support/faults.ts';
@@ -37,6 +38,24 @@ it.each(cases)(
   },
   TIMEOUT_MS,
 );
+
+it('what was read before a promotion is not confirmed by the promoted standby', async () => {
+  await using pair = await openPostgresPair({ synchronous: true });
+  const postgres = openPostgres(pair.url, () => {});
+  await postgres.replicated();
+  await pair.failOver('kill');
+  await eventually(
+    () =>
+      postgres.ping().then(
+        () => true,
+        () => false,
+      ),
+    (isReached) => isReached,
+  );
+  await expect(postgres.replicated()).rejects.toThrow('was promoted since');
+  await postgres.replicated(); // of what was read since
+  await postgres.close();
+});
 
 it.each(['lua', 'segmented-lock', 'group-commit'])(
   '%s: an asynchronous standby lacks the last orders, and their customers buy again',

@@ -4,10 +4,8 @@
  */
 import { PrismaPg } from '@prisma/adapter-pg';
 import pg from 'pg';
-import { coalesce } from '../../concurrency/coalesce.ts';
 import { limits } from '../../config/limits.ts';
 import { parseDatabaseUrl } from '../../config/urls/database.ts';
-import { FailureError } from '../../domain/failure.ts';
 import { PrismaClient } from '../../generated/prisma/client.ts';
 import type { PostgresClient } from '../../locks/clients.ts';
 import {
@@ -20,6 +18,7 @@ import {
 import { type StoreClock, storeClock } from '../late-requests.ts';
 import { type PrimaryFinder, primaryFinder } from './primary.ts';
 import { sessionSettings, TIMEOUTS } from './settings.ts';
+import { notReplicated, standbyWait } from './standby-wait.ts';
 
 export interface PostgresStore extends PostgresClient {
   readonly prisma: PrismaClient;
@@ -27,10 +26,8 @@ export interface PostgresStore extends PostgresClient {
   /** @throws when Postgres does not answer. */
   ping(): Promise<void>;
   /**
-   * Waits until the synchronous standby has all that was read before. A row can be read before the standby has it, if the wait of
-   * its commit was cancelled, or if its connection or the server ended meanwhile. So an answer that promises what a read found
-   * waits for this. Callers that arrive together share one commit; without a synchronous standby there is none.
-   * @throws what Postgres throws: a promoted standby may lack what was read
+   * Waits until the synchronous standby has all that was read before: see standby-wait.ts.
+   * @throws what Postgres throws, and when a standby was promoted since, which may lack what was read
    */
   replicated(): Promise<void>;
   close(): Promise<void>;
@@ -85,13 +82,6 @@ export function openPostgres(
   pool.on('error', onClientError);
   pool.on('connect', (client) => client.on('error', onClientError));
   const prisma = new PrismaClient({ adapter: new PrismaPg(pool, { disposeExternalPool: false }) });
-  // A message in the log of changes, which nothing reads, makes the transaction one whose commit waits.
-  const replicated = coalesce(async (_all: null) => {
-    await pool.query({
-      name: 'wait-for-standby',
-      text: `SELECT pg_logical_emit_message(true, 'stampede', '') WHERE current_setting('synchronous_standby_names') <> ''`,
-    });
-  });
   return {
     pool,
     explain: expectedPostgresFailure,
@@ -105,7 +95,7 @@ export function openPostgres(
     async ping() {
       await pool.query('SELECT 1');
     },
-    replicated: () => replicated(null),
+    replicated: standbyWait(pool),
     async close() {
       closing = true;
       await prisma.$disconnect();
@@ -240,7 +230,10 @@ class StrictClient extends pg.Client {
       if (isPlanChanged(error)) this.plans.generation = Math.max(this.plans.generation, generation + 1);
       const isNotReplicated = this.#isNotReplicated;
       this.#isNotReplicated = false;
-      return error ?? (isNotReplicated ? notReplicated() : null);
+      return (
+        error ??
+        (isNotReplicated ? notReplicated('the wait for the synchronous standby was cancelled') : null)
+      );
     };
     // biome-ignore lint/suspicious/noExplicitAny: what the pool awaits
     type Callback = (error: any, ...rest: any[]) => void;
@@ -271,15 +264,6 @@ class StrictClient extends pg.Client {
 /** Parameters that say that a server takes no writes (Postgres 14 and later report them). */
 const READ_ONLY = ['in_hot_standby', 'default_transaction_read_only'];
 const READ_ONLY_TRANSACTION = '25006';
-
-/** An operator cancelled the wait for the synchronous standby: the rows are visible, and a promoted standby may lack them. */
-const notReplicated = () =>
-  new FailureError(
-    'postgres',
-    'unknown',
-    'commit-not-replicated',
-    'committed, but the wait for the synchronous standby was cancelled',
-  );
 
 function whileConnecting(error: Error): Error {
   return 'syscall' in error && error.syscall === 'getaddrinfo'
