@@ -42,7 +42,7 @@ it.each(cases)(
 it('what was read before a promotion is not confirmed by the promoted standby', async () => {
   await using pair = await openPostgresPair({ synchronous: true });
   const postgres = openPostgres(pair.url, () => {});
-  await postgres.replicated();
+  await postgres.ping();
   await pair.failOver('kill');
   await eventually(
     () =>

@@ -60,8 +60,9 @@ export function openPostgres(
   onError: (error: Error) => void,
   { connections = limits.postgresPoolSize, events = [] }: PoolOptions = {},
 ): PostgresStore {
-  const pool = new pg.Pool({
+  const pool: pg.Pool = new pg.Pool({
     ...serverOf(databaseUrl),
+    onConnect: (client) => standby.connected(client),
     // Statements that are sent without waiting for each other reach Postgres together, and are answered in their order.
     pipeline: true,
     max: Math.max(4, Math.ceil(connections)),
@@ -75,6 +76,7 @@ export function openPostgres(
     keepAlive: true,
     application_name: 'stampede',
   });
+  const standby = standbyWait(pool);
   let closing = false;
   const onClientError = (error: Error) => {
     if (!closing) onError(error); // a server that stops at the same time ends these connections, too
@@ -95,7 +97,7 @@ export function openPostgres(
     async ping() {
       await pool.query('SELECT 1');
     },
-    replicated: standbyWait(pool),
+    replicated: standby.wait,
     async close() {
       closing = true;
       await prisma.$disconnect();

@@ -9,41 +9,48 @@ import type pg from 'pg';
 import { coalesce } from '../../concurrency/coalesce.ts';
 import { FailureError } from '../../domain/failure.ts';
 
-/** It grows with each promotion; null on a standby. */
-const TIMELINE = `CASE WHEN pg_is_in_recovery() THEN NULL ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END`;
+/** It grows with each promotion. A standby refuses to say it. */
+export const TIMELINE = 'left(pg_walfile_name(pg_current_wal_lsn()), 8)';
+const OF_PRIMARY = `CASE WHEN NOT pg_is_in_recovery() THEN ${TIMELINE} END AS timeline`;
 
 /** What was read, or committed, is visible; a promoted standby may lack it. */
 export function notReplicated(because: string): FailureError {
   return new FailureError('postgres', 'unknown', 'commit-not-replicated', `committed, but ${because}`);
 }
 
-/**
- * Callers that arrive together share one commit; without a synchronous standby there is none, but the promotion of another is noticed.
- * @returns a function that waits until the synchronous standby has all that was read before the call
- */
-export function standbyWait(pool: pg.Pool): () => Promise<void> {
-  const read = async (name: string, text: string): Promise<string | null> => {
-    const { rows } = await pool.query<{ timeline: string | null }>({ name, text });
-    return rows[0]!.timeline;
-  };
-  /** The timeline that was seen last. The first call reads it, later ones know it from before their read. */
-  let known: Promise<string | null> | null = null;
+export interface StandbyWait {
+  /** Reads the timeline on the first connection, so that it is known before anything is read. @throws what Postgres throws */
+  connected(client: Pick<pg.ClientBase, 'query'>): Promise<void>;
+  /**
+   * Waits until the synchronous standby has all that was read before the call. Callers that arrive together share one commit; without a
+   * synchronous standby there is none, but the promotion of another is noticed.
+   */
+  wait(): Promise<void>;
+}
+
+/** @param pool gives each new connection to `connected` before any caller has it */
+export function standbyWait(pool: pg.Pool): StandbyWait {
+  type Timeline = { readonly timeline: string | null };
+  /** That which was seen last; undefined: nothing was read yet; null: a standby was read. */
+  let known: Timeline['timeline'] | undefined;
   // A message in the log of changes, which nothing reads, makes the transaction one whose commit waits.
-  const commit = coalesce(async (before: string | null) => {
-    const now = await read(
-      'wait-for-standby',
-      `SELECT ${TIMELINE} AS timeline, CASE WHEN current_setting('synchronous_standby_names') <> ''
-         THEN pg_logical_emit_message(true, 'stampede', '') END`,
-    );
-    if (now !== null && now === before) return;
-    known = now === null ? null : Promise.resolve(now);
+  const commit = coalesce(async (before: typeof known) => {
+    const { rows } = await pool.query<Timeline>({
+      name: 'wait-for-standby',
+      text: `SELECT ${OF_PRIMARY}, CASE WHEN current_setting('synchronous_standby_names') <> ''
+               THEN pg_logical_emit_message(true, 'stampede', '') END`,
+    });
+    const now = rows[0]!.timeline;
+    if (before === undefined || (now !== null && now === before)) return;
+    known = now ?? known;
     throw notReplicated('a standby that may lack it was promoted since');
   });
-  return async () => {
-    known ??= read('timeline', `SELECT ${TIMELINE} AS timeline`).catch((error) => {
-      known = null;
-      throw error;
-    });
-    await commit(await known);
+  return {
+    async connected(client) {
+      if (known !== undefined) return;
+      const { rows } = await client.query<Timeline>(`SELECT ${OF_PRIMARY}`);
+      known ??= rows[0]!.timeline;
+    },
+    wait: () => commit(known),
   };
 }

@@ -31,6 +31,7 @@
 import { shared } from '../../concurrency/coalesce.ts';
 import { FailureError } from '../../domain/failure.ts';
 import type { PostgresStore } from '../postgres/pool.ts';
+import { TIMELINE } from '../postgres/standby-wait.ts';
 import type { RedisStore } from './connection.ts';
 import type { RedisServer } from './server.ts';
 
@@ -55,9 +56,7 @@ export function redisEpochs(
   let timeline: string | null = null;
 
   async function timelineOfPostgres(): Promise<string> {
-    const { rows } = await pool.query<{ timeline: string }>(
-      'SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8) AS timeline',
-    );
+    const { rows } = await pool.query<{ timeline: string }>(`SELECT ${TIMELINE} AS timeline`);
     return rows[0]!.timeline;
   }
 
