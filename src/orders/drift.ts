@@ -22,7 +22,7 @@ export interface ReconcileContext {
 /** The differences between the stores for one sale. */
 export interface Comparison {
   readonly saleId: number;
-  /** Descriptions, by a key that identifies a difference from one comparison to the next. */
+  /** Descriptions, by a key that identifies a difference from one comparison to the next, also when its numbers change. */
   readonly differences: ReadonlyMap<string, string>;
   /** Whether Redis has the sale, so that it was compared. */
   readonly isMirrored: boolean;
@@ -46,17 +46,20 @@ export async function compare(context: ReconcileContext, sale: Sale): Promise<Co
   const differs = (description: string, key = description) => differences.set(key, description);
   const counted = await orders.counts(sale.id);
   if (counted.active !== counted.sold)
-    differs(`Postgres counts ${counted.sold} sold, and ${counted.active} in active orders`);
+    differs(`Postgres counts ${counted.sold} sold, and ${counted.active} in active orders`, 'sold');
   // A running sale always has pending changes, but not the same ones.
   const { units, oldest } = await orders.pendingChanges(sale.id);
   if (counted.pointsMissing > 0)
-    differs(`${counted.pointsMissing} orders have other points entries than one and its reversal`);
+    differs(
+      `${counted.pointsMissing} orders have other points entries than one and its reversal`,
+      'points entries',
+    );
   const seen = (await mirror?.snapshot(sale.id)) ?? null;
   if (mirror !== null && seen !== null) {
     if (oldest !== null)
       differs(`${units} units changed in Postgres and not in Redis yet`, `outbox ${oldest}`);
-    const abandoned = await mirror.countAbandoned(sale.id);
-    if (abandoned > 0) differs(`${abandoned} reservations in Redis are abandoned`);
+    const { count, oldest: reservation } = await mirror.abandoned(sale.id);
+    if (count > 0) differs(`${count} reservations in Redis are abandoned`, `reservation ${reservation}`);
     const free = seen.remaining + seen.pending;
     if (free !== freeUnits(sale))
       differs(`Redis has ${free} units free or reserved, Postgres ${freeUnits(sale)}`);

@@ -166,7 +166,7 @@ async function reapAbandoned(
   isStopped: () => boolean,
 ): Promise<void> {
   const { mirror } = context;
-  while (!isStopped() && (await mirror.countAbandoned(sale.id)) > 0) {
+  while (!isStopped() && (await mirror.abandoned(sale.id)).count > 0) {
     // Reservations of a sale that is not loaded stay: see lua/sale/acknowledge.lua.
     if ((await mirror.snapshot(sale.id)) === null) await mirror.load(sale);
     const abandoned = await mirror.claimAbandoned(sale.id, limits.reapBatch);

@@ -2,6 +2,7 @@
 import { beforeEach, expect, it, vi } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
+import { compareSale } from '../../src/orders/drift.ts';
 import { type PreviousPass, type ReaperContext, reapOnce } from '../../src/orders/reservation-reaper.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
@@ -98,6 +99,20 @@ it('does not compare sales that are selling', async () => {
   }
   expect(compared).not.toHaveBeenCalled();
   expect(await pass(memory)).toEqual(saleIds); // idle now
+});
+
+it('a difference whose numbers change between comparisons is reported', async () => {
+  const [saleId] = saleIds as [number];
+  let n = 0;
+  const add = async () => {
+    await redis.redis.zadd(`stampede:{sale:${saleId}}:reservations`, ++n, `user-${n} order-${n} ${n}`);
+    await stores.sql.query('UPDATE sales SET sold = sold + 1 WHERE id = $1', [saleId]);
+    return context.sales.get(saleId);
+  };
+  const listed = (await add())!;
+  const { differences } = await compareSale({ ...context, sales: { ...context.sales, get: add } }, listed);
+  expect(differences).toContain('Postgres counts 4 sold, and 0 in active orders');
+  expect(differences).toContain('4 reservations in Redis are abandoned');
 });
 
 it('commits abandoned reservations of a sale that is selling', async () => {

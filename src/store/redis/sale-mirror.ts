@@ -268,12 +268,16 @@ export function createSaleMirror(
       if (record === null || !record.startsWith(orderId)) return false;
       return (await redis.zscore(reservations, `${userId} ${record}`)) !== null;
     },
-    /** How many reservations of a sale have no live claim, by Redis's clock. */
-    async countAbandoned(saleId: number) {
+    /** The reservations of a sale without a live claim, by Redis's clock: how many they are, and the oldest. */
+    async abandoned(saleId: number) {
       const { reservations } = keys(saleId);
       const [seconds, micros] = await serverOf(reservations).redis.time();
       const untilMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000) - limits.claimMs;
-      return redis.zcount(reservations, '-inf', untilMs);
+      const [count, [oldest = null]] = await Promise.all([
+        redis.zcount(reservations, '-inf', untilMs),
+        redis.zrangebyscore(reservations, '-inf', untilMs, 'LIMIT', 0, 1),
+      ]);
+      return { count, oldest };
     },
     /**
      * Applies a change that Postgres has committed. Idempotent.
