@@ -22,7 +22,10 @@ export interface ReconcileContext {
 /** The differences between the stores for one sale. */
 export interface Comparison {
   readonly saleId: number;
-  /** Descriptions, by a key that identifies a difference from one comparison to the next, also when its numbers change. */
+  /**
+   * Descriptions, by a key that identifies a difference from one comparison to the next. One between the stores, which are not read at one
+   * moment, is the same only while its numbers are.
+   */
   readonly differences: ReadonlyMap<string, string>;
   /** Whether Redis has the sale, so that it was compared. */
   readonly isMirrored: boolean;
