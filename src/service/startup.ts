@@ -4,7 +4,7 @@ import pg from 'pg';
 import type { Logger } from 'pino';
 import type { Config } from '../config/env.ts';
 import { ConfigError, StartError } from '../config/errors.ts';
-import { serversOf } from '../config/urls/redis.ts';
+import { serversOf } from '../config/urls/hosts.ts';
 import { LocalStoreError } from '../local/errors.ts';
 import { checkPostgres } from '../local/postgres-server.ts';
 import { checkRedis, ensureRedisServer } from '../local/redis-server.ts';

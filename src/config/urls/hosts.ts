@@ -17,3 +17,10 @@ export function parseHosts(list: string, defaultPort: number): readonly Host[] |
   }
   return hosts;
 }
+
+/** The servers and the database of a URL, for messages: without protocol, user, password and parameters. */
+export function serversOf(url: string): string {
+  const socket = /[?&]host=([^&]*)/.exec(url)?.[1];
+  const rest = url.replace(/^[a-z+]+:\/\/(?:[^/]*@)?/, '').replace(/\?.*$/, '');
+  return socket === undefined ? rest : `${decodeURIComponent(socket)}${rest}`;
+}

@@ -71,8 +71,3 @@ function credentialsOf(text: string | undefined): [string | null | undefined, st
     return [undefined, null];
   }
 }
-
-/** The servers and the database of a URL, for messages: without protocol, user, password and parameters. */
-export function serversOf(url: string): string {
-  return url.replace(/^[a-z+]+:\/\/(?:[^/]*@)?/, '').replace(/\?.*$/, '');
-}

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { parseRedisUrl, serversOf } from '../../../src/config/urls/redis.ts';
+import { serversOf } from '../../../src/config/urls/hosts.ts';
+import { parseRedisUrl } from '../../../src/config/urls/redis.ts';
 
 const sentinel = { kind: 'sentinel', service: 'main', db: 0, tls: false, username: null, password: null };
 const cluster = { kind: 'cluster', tls: false, username: null, password: null };
