@@ -86,7 +86,7 @@ async function start(given: Config, isCheck: boolean, log: Logger): Promise<void
   if (isCheck) return checkStores(config);
   if (notice !== null) log.warn(notice);
   const urls = await findStores(config, log, (stop) => closers.add(stop));
-  if (cluster.isPrimary) await migrateStores(urls, log);
+  if (cluster.isPrimary) await migrateStores(urls, config, log);
   if (config.workers > 1 && cluster.isPrimary) return startAll(config, urls, log);
   const localDegradation = folderCheck(LOCAL_FOLDER, urls);
   const service = await createService({ config, urls, log, localDegradation, closers });

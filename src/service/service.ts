@@ -39,7 +39,6 @@ import { createSettlement } from '../orders/settlement.ts';
 import { ledger } from '../points/ledger.ts';
 import { addAuditEvent } from '../store/postgres/audit-log.ts';
 import { openPostgres } from '../store/postgres/pool.ts';
-import { missingSettings } from '../store/postgres/settings.ts';
 import { createWaitlist } from '../store/postgres/waitlist.ts';
 import { strategies } from '../strategies/registry.ts';
 import { startBackground } from './background.ts';
@@ -113,7 +112,6 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   const core = await openCore(config, urls, reports, closers);
   const { postgres, redis, sales, lock, strategy } = core;
   const tracing = await openTracing(config, core, reports, closers);
-  await warnOfSettings(core, config, log);
 
   const committer = createCommitter(config, core, reports, tracing);
   const expiry = reports.background.loop('expiry');
@@ -161,15 +159,6 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
     service: describeService(options, core, reports),
     onError: onDefect,
   });
-}
-
-/** Warns of unsafe settings of the stores. */
-async function warnOfSettings({ postgres }: Core, { events }: Config, log: Logger): Promise<void> {
-  const statements = await missingSettings(postgres.pool, events).catch(() => []); // it stopped since the migration
-  if (statements.length === 0) return;
-  const message =
-    'A pooler drops settings of the connections to Postgres: run the statements as this role, or as a superuser where it may not';
-  log.warn({ statements }, message);
 }
 
 /** With ADMIN_PORT, the main server has no administrative routes and accepts no administrator's token. */

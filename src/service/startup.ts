@@ -11,6 +11,7 @@ import { checkRedis, ensureRedisServer } from '../local/redis-server.ts';
 import { startLocalStores } from '../local/stores.ts';
 import { LOCAL_FOLDER } from '../local/urls.ts';
 import { tlsAdvice } from '../store/failures/tls-advice.ts';
+import { missingOnServer } from '../store/postgres/check-server.ts';
 import { migrate } from '../store/postgres/migrate.ts';
 import { serverOf } from '../store/postgres/pool.ts';
 import { missingGrants } from '../store/postgres/privileges.ts';
@@ -103,11 +104,16 @@ export async function findStores(
 }
 
 /**
- * Applies the migrations, as the role that owns the tables, and gives the role of the service what it needs.
- * @throws StartError also when the role of the service lacks a privilege
+ * Checks the server, applies the migrations as the role that owns the tables, and gives the role of the service what it needs.
+ * @throws StartError also when the server or its settings cannot be used, or the role of the service lacks a privilege
  */
-export async function migrateStores(urls: FoundStores, log: Logger): Promise<void> {
-  const { databaseUrl, migrationDatabaseUrl } = urls;
+export async function migrateStores(
+  { databaseUrl, migrationDatabaseUrl }: FoundStores,
+  { events }: Pick<Config, 'events'>,
+  log: Logger,
+): Promise<void> {
+  await checkServer('DATABASE_URL', databaseUrl, events);
+  if (migrationDatabaseUrl !== null) await checkServer('MIGRATION_DATABASE_URL', migrationDatabaseUrl);
   const asService = <T>(work: (client: pg.Pool) => Promise<T>) =>
     reach('Postgres', 'DATABASE_URL', databaseUrl, () => withPool(databaseUrl, work));
   const { role, isSuperuser } = await asService(roleOf);
@@ -132,6 +138,16 @@ export async function migrateStores(urls: FoundStores, log: Logger): Promise<voi
   if (grants.length === 0) return;
   throw new StartError(
     `The role ${role} of DATABASE_URL lacks privileges. Run as the owner of the tables:\n${grants.map((grant) => `  ${grant};`).join('\n')}\nOr set MIGRATION_DATABASE_URL to the owner, and the start does this.`,
+  );
+}
+
+/** @throws StartError */
+async function checkServer(variable: string, url: string, events: readonly string[] = []): Promise<void> {
+  const missing = await reach('Postgres', variable, url, () => missingOnServer(url, events));
+  if (missing.length === 0) return;
+  const list = missing.map((text) => `\n- ${text.replaceAll('DATABASE_URL', variable)}`).join('');
+  throw new StartError(
+    `Postgres at ${serversOf(url)} is not as the service needs it (docs/reference/configuration.md, "Settings of Postgres"):${list}`,
   );
 }
 
@@ -162,10 +178,16 @@ export async function reach<T>(
     const message = (cause as Error).message || String((cause as { code?: unknown }).code ?? cause);
     const or = variable === 'MIGRATION_DATABASE_URL' ? '' : `, or leave it empty to start a local ${store}`;
     throw new StartError(
-      `Cannot use ${store} at ${serversOf(url)}: ${message}\n${tlsAdvice(variable, url, cause) ?? `Check ${variable}${or}.`}`,
+      `Cannot use ${store} at ${serversOf(url)}: ${message}\n${poolerAdvice(cause) ?? tlsAdvice(variable, url, cause) ?? `Check ${variable}${or}.`}`,
       {
         cause,
       },
     );
   }
+}
+
+/** PgBouncer answers so to a startup parameter that it neither forwards nor is to ignore. */
+function poolerAdvice(error: unknown): string | null {
+  if ((error as { readonly code?: string }).code !== '08P01') return null;
+  return 'A pooler is in front of Postgres. docs/how-to/deploy.md, "Prepare the stores", has its settings, such as ignore_startup_parameters.';
 }

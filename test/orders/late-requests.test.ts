@@ -108,8 +108,6 @@ describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
 
 it('a repeat does not release what a commit in progress is about to place', async () => {
   const { sql } = scene.stores;
-  const { rows } = await sql.query<{ name: string }>('SELECT current_database() AS name');
-  await sql.query(`ALTER DATABASE ${rows[0]!.name} SET synchronous_commit = on`);
   const service = await start({ STRATEGY: 'lua' });
   const { id } = await createSale(service.url, 100);
   expect((await buy(service.url, id, 'warm-up')).status).toBeLessThan(300);

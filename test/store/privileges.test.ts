@@ -92,7 +92,7 @@ describe('a start with two roles', () => {
   const log = pino({ level: 'info' }, { write: (line: string) => lines.push(line) });
   /** What a start does before it serves. */
   const prepare = (databaseUrl: string, migrationDatabaseUrl: string | null = null) =>
-    migrateStores({ databaseUrl, migrationDatabaseUrl, redisUrl: stores.redisUrl }, log);
+    migrateStores({ databaseUrl, migrationDatabaseUrl, redisUrl: stores.redisUrl }, { events: [] }, log);
   const refusal = (databaseUrl: string, migrationDatabaseUrl: string | null = null): Promise<string> =>
     prepare(databaseUrl, migrationDatabaseUrl).then(
       () => 'none',

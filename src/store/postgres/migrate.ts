@@ -15,7 +15,7 @@ import type * as EngineModule from '@prisma/schema-engine-wasm';
 import pg from 'pg';
 import { StartError } from '../../config/errors.ts';
 import { type History, historyOf, refuseForeignTables } from './migration-history.ts';
-import { serverOf } from './pool.ts';
+import { addressOf, prismaOptions, serverOf } from './pool.ts';
 import { missingGrants } from './privileges.ts';
 
 // Node 20's types declare the namespace and not the value.
@@ -53,13 +53,15 @@ export async function migrate(databaseUrl: string, serviceRole: string | null = 
   });
   pool.on('error', () => {}); // a lost connection also fails the query in progress
   try {
-    await pool.query('BEGIN');
-    // Behind PgBouncer, the role has the short timeouts of the service.
+    // Under a stricter level the snapshot would be older than the lock, and lack what another process has just applied.
+    await pool.query('BEGIN ISOLATION LEVEL READ COMMITTED');
+    // The timeouts are those of the service.
     for (const timeout of ['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'])
       await pool.query(`SET LOCAL ${timeout} = 0`);
     await pool.query('SELECT pg_advisory_xact_lock($1)', [MIGRATION_LOCK]);
+    await createSchema(pool, addressOf(databaseUrl).schema);
     const { pending, newer } = await readHistory(pool);
-    const applied = pending.length === 0 ? [] : await apply(pool);
+    const applied = pending.length === 0 ? [] : await apply(pool, databaseUrl);
     const grants = serviceRole === null ? [] : await missingGrants(pool, serviceRole);
     for (const grant of grants) await pool.query(grant);
     await pool.query('COMMIT');
@@ -67,6 +69,15 @@ export async function migrate(databaseUrl: string, serviceRole: string | null = 
   } finally {
     await pool.end(); // rolls back what was not committed
   }
+}
+
+async function createSchema(pool: pg.Pool, schema: string | null): Promise<void> {
+  if (schema === null) return;
+  const { rows } = await pool.query<{ missing: boolean }>(
+    `SELECT NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1) AS missing`,
+    [schema],
+  );
+  if (rows[0]!.missing) await pool.query(`CREATE SCHEMA "${schema}"`);
 }
 
 async function readHistory(pool: pg.Pool): Promise<History> {
@@ -98,10 +109,10 @@ async function migrationNames(): Promise<string[]> {
     .sort();
 }
 
-async function apply(pool: pg.Pool): Promise<readonly string[]> {
+async function apply(pool: pg.Pool, databaseUrl: string): Promise<readonly string[]> {
   const { SchemaEngine } = await loadEngine();
   const schema = await readFile(`${root}schema.prisma`, 'utf8');
-  const scripts = new WholeScripts(pool);
+  const scripts = new WholeScripts(pool, databaseUrl);
   const adapter = bindMigrationAwareSqlAdapterFactory(scripts);
   const engine = await SchemaEngine.new({ datamodels: [['schema.prisma', schema]] }, () => {}, adapter);
   try {
@@ -140,8 +151,8 @@ class WholeScripts extends PrismaPg {
   /** What Postgres said of the script that failed. */
   failure: Error | null = null;
   readonly #pool: pg.Pool;
-  constructor(pool: pg.Pool) {
-    super(pool);
+  constructor(pool: pg.Pool, databaseUrl: string) {
+    super(pool, prismaOptions(databaseUrl));
     this.#pool = pool;
   }
   override async connect() {

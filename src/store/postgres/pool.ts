@@ -5,7 +5,7 @@
 import { PrismaPg } from '@prisma/adapter-pg';
 import pg from 'pg';
 import { limits } from '../../config/limits.ts';
-import { parseDatabaseUrl } from '../../config/urls/database.ts';
+import { type DatabaseAddress, parseDatabaseUrl } from '../../config/urls/database.ts';
 import { PrismaClient } from '../../generated/prisma/client.ts';
 import type { PostgresClient } from '../../locks/clients.ts';
 import {
@@ -17,7 +17,7 @@ import {
 } from '../failures/postgres.ts';
 import { type StoreClock, storeClock } from '../late-requests.ts';
 import { type PrimaryFinder, primaryFinder } from './primary.ts';
-import { sessionSettings, TIMEOUTS } from './settings.ts';
+import { sessionOptions, TIMEOUTS } from './settings.ts';
 import { notReplicated, standbyWait } from './standby-wait.ts';
 
 export interface PostgresStore extends PostgresClient {
@@ -61,18 +61,14 @@ export function openPostgres(
   { connections = limits.postgresPoolSize, events = [] }: PoolOptions = {},
 ): PostgresStore {
   const pool: pg.Pool = new pg.Pool({
-    ...serverOf(databaseUrl),
+    ...serverOf(databaseUrl, events),
     onConnect: (client) => standby.connected(client),
     // Statements that are sent without waiting for each other reach Postgres together, and are answered in their order.
     pipeline: true,
     max: Math.max(4, Math.ceil(connections)),
     connectionTimeoutMillis: limits.postgresConnectMs,
-    ...TIMEOUTS,
     // By the client's clock, too: behind a broken network the server's timeouts never arrive.
     query_timeout: replyTimeoutMs,
-    options: Object.entries(sessionSettings(events))
-      .map(([name, value]) => `-c ${name}=${value}`)
-      .join(' '),
     keepAlive: true,
     application_name: 'stampede',
   });
@@ -83,7 +79,7 @@ export function openPostgres(
   };
   pool.on('error', onClientError);
   pool.on('connect', (client) => client.on('error', onClientError));
-  const prisma = new PrismaClient({ adapter: new PrismaPg(pool, { disposeExternalPool: false }) });
+  const prisma = new PrismaClient({ adapter: new PrismaPg(pool, prismaOptions(databaseUrl)) });
   return {
     pool,
     explain: expectedPostgresFailure,
@@ -146,18 +142,37 @@ export async function ownConnection(pool: pg.Pool): Promise<Connection> {
   return { client, ahead: 0, release: (broken) => client.release(broken) };
 }
 
-/** What a pool needs to connect to the server, or of several servers to the one that accepts writes. */
-export function serverOf(databaseUrl: string): pg.PoolConfig {
-  const address = parseDatabaseUrl(databaseUrl);
-  if (typeof address === 'string') throw new Error(`the URL ${address}`);
-  const { url, hosts } = address;
+/**
+ * What a pool needs to connect to the server, or of several servers to the one that accepts writes, with the settings of settings.ts.
+ * @param events see `PoolOptions`
+ */
+export function serverOf(databaseUrl: string, events: readonly string[] = []): pg.PoolConfig {
+  const { url, hosts, schema, options } = addressOf(databaseUrl);
   const primary = hosts.length > 0 ? primaryFinder(url, hosts) : null;
   const plans: Plans = { generation: 0 };
   class Client extends StrictClient {
     override readonly primary = primary;
     override readonly plans = plans;
   }
-  return { Client, connectionString: url };
+  return {
+    Client,
+    connectionString: url,
+    ...TIMEOUTS,
+    options: sessionOptions(options, { schema, events }),
+  };
+}
+
+/** @throws what config/env.ts has refused before */
+export function addressOf(databaseUrl: string): DatabaseAddress {
+  const address = parseDatabaseUrl(databaseUrl);
+  if (typeof address === 'string') throw new Error(`the URL ${address}`);
+  return address;
+}
+
+/** Prisma writes the schema before the name of each table, and `public` where it has none. */
+export function prismaOptions(databaseUrl: string) {
+  const { schema } = addressOf(databaseUrl);
+  return { disposeExternalPool: false, ...(schema !== null && { schema }) };
 }
 
 /**

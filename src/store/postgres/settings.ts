@@ -1,8 +1,12 @@
 /**
- * The settings that every connection relies on. A connection sends them when it starts; PgBouncer drops them there, and then the
- * role must have them.
+ * What the service needs of each connection to Postgres, however the server, the database, the role, the URL or a pooler is configured.
+ * One rule for every setting:
+ *
+ *   sent with each connection, before which database and role have no say ──▶ read back at start ──as needed──▶ the service starts
+ *                                                                                  └──otherwise──▶ it does not, and says why
+ *
+ * Read back, because PgBouncer drops what a connection sends (then the role must have it), and a URL may name other values.
  */
-import type pg from 'pg';
 import { limits } from '../../config/limits.ts';
 
 /** Milliseconds. */
@@ -12,31 +16,66 @@ export const TIMEOUTS = {
   idle_in_transaction_session_timeout: limits.postgresStatementMs,
 } as const;
 
-/**
- * A prepared statement keeps its first plan. For a table that was vacuumed while it was empty, that plan is a sequential scan, and
- * stays one while the table grows. So sequential scans are off wherever an index exists.
- */
-const PLANNER = { enable_seqscan: 'off' } as const;
+/** With `local` or `off`, a 201 is lost with the server, or with its standby. A URL may name `remote_apply`, which is stronger. */
+const DURABILITY = { synchronous_commit: 'on' } as const;
 
-/** Besides the timeouts. @param events see `PoolOptions` */
-export const sessionSettings = (events: readonly string[]): Readonly<Record<string, string>> => ({
-  ...PLANNER,
-  ...(events.length > 0 && { 'stampede.events': events.join(',') }),
+const SETTINGS = {
+  // node-postgres reads other formats of instants as null, and drops digits of a number beyond fifteen.
+  datestyle: 'ISO',
+  extra_float_digits: '1',
+  // What the statements are written for, and migrations: under REPEATABLE READ, the snapshot is older than the lock that they wait for.
+  default_transaction_isolation: 'read committed',
+  // A cancelled wait for the synchronous standby is reported by a WARNING alone.
+  client_min_messages: 'warning',
+  // A prepared statement keeps its first plan. For a table that was vacuumed while it was empty, that plan is a sequential scan, and stays
+  // one while the table grows.
+  enable_seqscan: 'off',
+} as const;
+
+/** Other values that do as well, as Postgres writes them. */
+const EQUIVALENT: Readonly<Record<string, RegExp>> = {
+  datestyle: /^ISO, /,
+  synchronous_commit: /^(on|remote_apply)$/,
+  client_min_messages: /^(debug\d|log|notice|warning)$/,
+};
+
+/** A role that has another value needs a superuser's help: under `replica`, no trigger fires and no foreign key is checked. */
+const OF_SUPERUSERS = { session_replication_role: 'origin' } as const;
+
+/** What a URL asks for, and what the triggers of the migration 20261126140000_events read. */
+interface Choices {
+  readonly schema: string | null;
+  readonly events: readonly string[];
+}
+
+const chosen = ({ schema, events }: Choices): Readonly<Record<string, string>> => ({
+  ...SETTINGS,
+  ...(schema !== null && { search_path: `"${schema}"` }),
+  'stampede.events': events.join(','),
 });
 
-/** @returns the statements that give the role what a connection lacks @throws what Postgres throws */
-export async function missingSettings(
-  connection: Pick<pg.ClientBase, 'query'>,
-  events: readonly string[] = [],
-): Promise<string[]> {
-  const chosen = { 'stampede.events': events.join(',') }; // also when there are none: the role may still have some
-  const wanted: Readonly<Record<string, unknown>> = { ...TIMEOUTS, ...sessionSettings(events), ...chosen };
-  const { rows } = await connection.query<{ name: string; setting: string | null; role: string }>(
-    `SELECT name, coalesce(s.setting, current_setting(name, true), '') AS setting, quote_ident(current_user) AS role
-     FROM unnest($1::text[]) AS wanted (name) LEFT JOIN pg_settings AS s USING (name)`,
-    [Object.keys(wanted)],
-  );
-  return rows
-    .filter(({ name, setting }) => setting !== String(wanted[name]))
-    .map(({ name, role }) => `ALTER ROLE ${role} SET ${name} = '${wanted[name]}'`);
+/**
+ * The settings that a connection sends beside the timeouts.
+ * @param given those of the URL, which come before all others but the durability
+ * @returns the startup parameter `options`
+ */
+export function sessionOptions(given: string, choices: Choices): string {
+  const flags = (settings: Readonly<Record<string, string>>) =>
+    Object.entries(settings).map(([name, value]) => `-c ${name}=${value.replaceAll(' ', '\\ ')}`);
+  // The last one of a name counts.
+  return [...flags(DURABILITY), given, ...flags(chosen(choices))].join(' ');
+}
+
+/** All settings that a connection must have, by name. */
+export const neededSettings = (choices: Choices): Readonly<Record<string, string>> => ({
+  ...Object.fromEntries(Object.entries(TIMEOUTS).map(([name, ms]) => [name, String(ms)])),
+  ...OF_SUPERUSERS,
+  ...DURABILITY,
+  ...chosen(choices),
+});
+
+/** @param value as pg_settings has it */
+export function isAsNeeded(name: string, value: string, needed: string): boolean {
+  const bare = (text: string) => text.replaceAll('"', '');
+  return EQUIVALENT[name]?.test(value) ?? bare(value) === bare(needed);
 }
