@@ -160,7 +160,11 @@ it('the servers of locks have the addresses and commands of docs/how-to/choose-a
   expect(page).toContain(`REDLOCK_URLS=${redlock.map((port) => `redis://127.0.0.1:${port}`).join(',')}\n`);
   expect(page).toContain(`ZOOKEEPER_URL=127.0.0.1:${portsOf('zookeeper')[0]} `);
   expect(page).toContain(`--port ${portsOf('redis-replica')[0]} `);
-  for (const [lock, profile = lock] of [['redlock'], ['redis-wait', 'replica'], ['zookeeper']] as const) {
+  for (const [lock, profile] of [
+    ['redlock', 'redlock'],
+    ['redis-wait REDIS_WAIT=1', 'replica'],
+    ['zookeeper', 'zookeeper'],
+  ] as const) {
     const command = `STRATEGY=global-lock LOCK=${lock} docker compose --profile ${profile} up`;
     for (const file of ['docker-compose.yml', 'docs/how-to/choose-a-lock.md'])
       expect(text(file)).toContain(command);

@@ -19,7 +19,7 @@ export interface Awards {
 export async function openAwards({ databaseUrl, redisUrl, lock }: Guard): Promise<Awards> {
   const postgres = openPostgres(databaseUrl, () => {});
   const redis = await openRedis(redisUrl, () => {});
-  const none = { openRedlock: async () => [], zookeeperUrl: null, redisWait: 0, onError: () => {} };
+  const none = { openRedlock: async () => [], zookeeperUrl: null, redisWait: 1, onError: () => {} };
   const stores = { redis: redis.locks, postgres };
   const guard = lock && (await locks.get(lock)!.create({ ...stores, ...lockTimes, ...none }));
   const points = ledger(postgres, guard ? { lock: guard, ...lockTimes } : null);

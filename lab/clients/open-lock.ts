@@ -162,7 +162,7 @@ async function openOwn(name: string, urls: ServerUrls, ttlMs: number): Promise<C
     lockTtlMs: ttlMs,
     openRedlock: () => openRedlockServers(urls.redlockUrls ?? [], () => {}),
     zookeeperUrl: urls.zookeeperUrl ?? null,
-    redisWait: 0,
+    redisWait: 1, // its servers are a primary with one replica
     onError: () => {},
   });
   return {

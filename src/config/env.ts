@@ -46,7 +46,7 @@ export interface Config {
   readonly zookeeperUrl: string | null;
   /** `durable`: 201 after the Postgres commit. `accepted`: 202 after Redis decided. */
   readonly confirm: 'durable' | 'accepted';
-  /** Replicas that must have a reservation before a 202, or a lease of LOCK=redis-wait, counts; 0: none, or the lock decides. */
+  /** Replicas that must have a reservation before a 202, or a lease of LOCK=redis-wait, counts; 0: none. */
   readonly redisWait: number;
   readonly segments: number;
   readonly lockTtlMs: number;
@@ -287,6 +287,8 @@ function schema(choices: Choices) {
     if (value.ADMIN_HOST !== undefined && ADMIN_PORT === undefined) mistake('ADMIN_HOST', 'needs ADMIN_PORT');
     if (value.EVENTS !== undefined && value.EVENT_WEBHOOK_URL === undefined)
       mistake('EVENTS', 'needs EVENT_WEBHOOK_URL, which receives them');
+    if (value.LOCK === 'redis-wait' && value.REDIS_WAIT === 0 && value.REDIS_URL !== NONE)
+      mistake('LOCK', 'needs REDIS_WAIT, the number of replicas that must have a lease');
     if (value.REDIS_URL !== NONE) return;
     const { strategies, locks } = choices.withoutRedis;
     const needsRedis = (why: string) => `needs Redis, and there is none: ${why}`;

@@ -42,7 +42,6 @@ export interface Subscriber {
 export interface RedisServerOfKey {
   /** How often its connection was lost. Afterwards another server may answer. */
   readonly connections: number;
-  info(section: string): Promise<string>;
   /** Waits for replicas to have what this connection wrote. @returns how many have it */
   wait(replicas: number, timeoutMs: number): Promise<number>;
   /** Writes a key that nothing reads, and that ends at once. @returns false: the key's slot is moving from this server, or has moved */

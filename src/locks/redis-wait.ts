@@ -12,38 +12,38 @@ import type { RedisClient, RedisServerOfKey } from './clients.ts';
 import { polledLock } from './kit/polled-lock.ts';
 import { defineTokenScripts, FENCED_CLOCK_FLAW, fenceKey, lockKey } from './kit/redis.ts';
 import { REPLICATION_MS, type Replication, sharedCheck } from './kit/replication.ts';
-import { LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
+import { LEASE_CAPABILITIES, type Lock, type LockDescription, LockSetupError } from './lock.ts';
 
 export const description: LockDescription = {
   name: 'redis-wait',
   summary:
     'One Redis with replicas: acquire and renewal count only after enough replicas acknowledged them (WAIT).',
-  flaw: `Of several replicas only a majority has a lease: a failover that promotes another one admits a second holder. ${FENCED_CLOCK_FLAW}`,
+  flaw: `Of several replicas only REDIS_WAIT have a lease: a failover that promotes another one admits a second holder. ${FENCED_CLOCK_FLAW}`,
   needs: 'REDIS_URL',
   capabilities: [...LEASE_CAPABILITIES, 'fencing-tokens', 'survives-failover'],
 };
 
 interface Context {
   readonly redis: RedisClient;
-  /** Replicas that must have a lease; 0: so many that they are, with the primary, a majority. */
+  /** Replicas that must have a lease, at least 1. It is given, because a primary does not list replicas that are disconnected. */
   readonly redisWait?: number;
   readonly onError: (doing: string, error: unknown) => void;
 }
 
-/** Requires acknowledgements that, with the primary, are more than half of the group; at least one. */
 function newCheck(primary: RedisServerOfKey, redisWait: number, isCluster: boolean): Replication {
   return sharedCheck(async (keys) => {
     // A server that a key has left would count acknowledgements of other writes.
     const isThere = async (key: string) => !isCluster || primary.mark(`${key}:${randomUUID()}`);
     const areThere = await Promise.all(keys.map(isThere));
-    const online = (await primary.info('replication')).match(/^slave\d+:.*state=online/gm)?.length ?? 0;
-    const needed = redisWait > 0 ? redisWait : Math.max(1, Math.floor((online + 1) / 2));
-    const isReplicated = online >= needed && (await primary.wait(needed, REPLICATION_MS)) >= needed;
+    const isReplicated = (await primary.wait(redisWait, REPLICATION_MS)) >= redisWait;
     return keys.filter((_, i) => isReplicated && areThere[i]);
   });
 }
 
+/** @throws LockSetupError without a number of replicas; errors of Redis if it cannot be reached */
 export async function create({ redis, redisWait = 0, onError }: Context): Promise<Lock> {
+  if (!(redisWait >= 1))
+    throw new LockSetupError('redis-wait needs the number of replicas that must have a lease');
   const dedicated = await redis.another((error) => onError('redis-wait-connection', error));
   const acquire = dedicated.script<number>('lock/acquire', 2);
   const scripts = defineTokenScripts(dedicated);

@@ -26,7 +26,7 @@ export interface LockContext {
   /** Opens the servers of `redlock`. @throws LockSetupError */
   openRedlock(): Promise<readonly RedlockServer[]>;
   readonly zookeeperUrl: string | null;
-  /** Replicas that must have a lease, for LOCK=redis-wait; 0: it decides. */
+  /** Replicas that must have a lease, for LOCK=redis-wait, which needs at least 1. */
   readonly redisWait: number;
   /** Receives failures of background work. `doing` is an operation's name in kebab case. */
   readonly onError: (doing: string, error: unknown) => void;

@@ -218,6 +218,13 @@ describe('the configuration', () => {
     expect(() => parseEnv({ STRATEGY: 'something-else' }, choices)).not.toThrow('did you mean');
   });
 
+  it('requires the number of replicas with LOCK=redis-wait', () => {
+    const problem = 'LOCK="redis-wait" needs REDIS_WAIT, the number of replicas that must have a lease';
+    for (const env of [{}, { REDIS_WAIT: '0' }])
+      expect(problemsOf({ ...env, LOCK: 'redis-wait' })).toEqual([problem]);
+    expect(problemsOf({ LOCK: 'redis-wait', REDIS_WAIT: '1' })).toEqual([]);
+  });
+
   it('REDIS_URL=none: Postgres alone, with defaults that need no Redis', () => {
     const alone = { postgresAlone: true, redisUrl: null };
     const REDIS_URL = 'none';

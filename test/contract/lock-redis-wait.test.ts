@@ -1,5 +1,5 @@
-import { create, description } from '../../src/locks/redis-wait.ts';
-import { crashing, openReplicated } from '../support/lock-groups.ts';
+import { description } from '../../src/locks/redis-wait.ts';
+import { crashing, openReplicated, waitingFor } from '../support/lock-groups.ts';
 import { lockContract } from './lock-suite.ts';
 
-lockContract(description, async () => crashing(await openReplicated(create)));
+lockContract(description, async () => crashing(await openReplicated(waitingFor(1))));

@@ -26,7 +26,7 @@ function open(name: string): Promise<Lock[]> {
     lockTtlMs: 5_000,
     openRedlock: async () => [],
     zookeeperUrl: null,
-    redisWait: 0,
+    redisWait: 1,
     onError: () => {},
   };
   // A lock uses only the stores that its description names.

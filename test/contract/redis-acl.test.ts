@@ -11,12 +11,11 @@ import type { Sale } from '../../src/domain/sale.ts';
 import * as redisLock from '../../src/locks/redis.ts';
 import * as fair from '../../src/locks/redis-fair.ts';
 import * as readWrite from '../../src/locks/redis-read-write.ts';
-import * as redisWait from '../../src/locks/redis-wait.ts';
 import * as redlock from '../../src/locks/redlock.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
 import { openRedlockServers } from '../../src/store/redis/redlock-servers.ts';
 import { call, eventually } from '../support/client.ts';
-import { openIndependent, openReplicated, redisLocks } from '../support/lock-groups.ts';
+import { openIndependent, openReplicated, redisLocks, waitingFor } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
 import { OwnRedis, openCluster } from '../support/servers.ts';
 import { startService } from '../support/service.ts';
@@ -92,7 +91,7 @@ for (const { create, description } of [redisLock, fair, readWrite]) {
 }
 
 it.each([
-  ['+wait', '-wait', { LOCK: 'redis-wait' }],
+  ['+wait', '-wait', { LOCK: 'redis-wait', REDIS_WAIT: '1' }],
   ['+wait', '-wait', { CONFIRM: 'accepted', REDIS_WAIT: '1' }],
   ['+subscribe', '-subscribe', { LOCK: 'redis' }],
   ['+setnx', '-setnx', { STRATEGY: 'global-lock', LOCK: 'redis-setnx' }],
@@ -131,10 +130,10 @@ it('with the rules that the page adds for a cluster, a service sells on one and 
 });
 
 it('a lock that may no longer send WAIT says so, and does not blame the replicas', async () => {
-  const pair = await openReplicated(redisWait.create);
+  const pair = await openReplicated(waitingFor(1));
   onTestFinished(() => pair.close());
   const store = await openRedis(await loggedIn(pair.primary.url), () => {});
-  const lock = await redisWait.create({ redis: store.locks, onError: () => {} });
+  const lock = await waitingFor(1)({ redis: store.locks, onError: () => {} });
   await servers.at(-1)!.call('ACL', 'SETUSER', user, '-wait');
   const result = await lock.acquire('denied', { ttlMs: 5_000, waitMs: 0 });
   expect(result).toEqual({ kind: 'unavailable', reason: 'redis-noperm' });
@@ -164,7 +163,7 @@ it.each([
   ['wait', { CONFIRM: 'accepted', REDIS_WAIT: '1' }, 201],
   ['zadd', {}, 503],
 ])('is degraded while its user may not send %s, logs it once, and recovers', async (command, env, status) => {
-  const pair = await openReplicated(redisWait.create);
+  const pair = await openReplicated(waitingFor(1));
   onTestFinished(() => pair.close());
   const url = await loggedIn(pair.primary.url);
   const admin = servers.at(-1)!;

@@ -146,19 +146,21 @@ describe('the servers of locks', () => {
   it('are named by a separate variable, if a lock has any', () => {
     expect(lockVariable('redlock')).toBe('REDLOCK_URLS');
     expect(lockVariable('zookeeper')).toBe('ZOOKEEPER_URL');
+    expect(lockVariable('redis-wait')).toBe('REDIS_WAIT');
     // The stores of a trial are the bench's own, whatever the environment says.
     for (const lock of ['redis', 'redis-fair', 'postgres-row', 'no-such-lock', null])
       expect(lockVariable(lock)).toBeNull();
   });
 
   it('are required, each by its variable', () => {
-    const locks = ['redis', 'redlock', 'postgres-row', 'zookeeper', 'no-such-lock'];
+    const locks = ['redis', 'redlock', 'postgres-row', 'redis-wait', 'zookeeper', 'no-such-lock'];
     const mistakes = missingLockServers(locks, { ZOOKEEPER_URL: '' });
     expect(mistakes).toEqual([
       expect.stringMatching(/^--locks redlock needs REDLOCK_URLS: .*at least three/),
+      expect.stringMatching(/^--locks redis-wait needs REDIS_WAIT: .*the number of replicas/),
       expect.stringMatching(/^--locks zookeeper needs ZOOKEEPER_URL: .*host:port/),
     ]);
-    const env = { REDLOCK_URLS: 'redis://a,redis://b,redis://c', ZOOKEEPER_URL: 'a:2181' };
+    const env = { REDLOCK_URLS: 'redis://a,redis://b,redis://c', REDIS_WAIT: '1', ZOOKEEPER_URL: 'a:2181' };
     expect(missingLockServers(locks, env)).toEqual([]);
   });
 });

@@ -4,10 +4,10 @@ import { afterAll, expect, it } from 'vitest';
 import { openSentinels } from '../../lab/servers/sentinels.ts';
 import type { AcquireResult, Lock } from '../../src/locks/lock.ts';
 import * as redis from '../../src/locks/redis.ts';
-import * as redisWait from '../../src/locks/redis-wait.ts';
 import { once, PATIENCE_MS, untilAvailable, watchLoss } from '../contract/lock-steps.ts';
 import { asTheService, byIoredis, byNodeRedis, type Connect, reached } from '../support/caller-clients.ts';
 import { eventually } from '../support/client.ts';
+import { waitingFor } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
 import { held } from './lock-checks.ts';
 
@@ -17,7 +17,7 @@ afterAll(() => Promise.all(clients.map(({ close }) => close())));
 
 /** The locks of two processes. */
 async function twoOf(
-  { create }: Pick<typeof redis | typeof redisWait, 'create'>,
+  create: typeof redis.create | ReturnType<typeof waitingFor>,
   connect: Connect,
 ): Promise<[Lock, Lock]> {
   const open = async () => {
@@ -35,7 +35,7 @@ it.each([
 ] as const)(
   'redis-wait with a client of %s keeps it, and grants none that a failover would lose',
   async (_, connect) => {
-    const [a, b] = await twoOf(redisWait, connect);
+    const [a, b] = await twoOf(waitingFor(1), connect);
     const ttlMs = 60_000; // longer than a failover on a slow machine
     const lease = await held(a, 'kept', { ttlMs });
     const old = await sentinels.primary();
@@ -60,7 +60,7 @@ it.each([
 );
 
 it('redis-wait grants none that a replica lacks', async () => {
-  const [a, b] = await twoOf(redisWait, asTheService);
+  const [a, b] = await twoOf(waitingFor(1), asTheService);
   await sentinels.cutReplication();
   const reason = 'redis-too-few-replicas';
   const result = await untilAvailable<AcquireResult>(() => a.acquire('not replicated', once), reason);
@@ -69,7 +69,7 @@ it('redis-wait grants none that a replica lacks', async () => {
 });
 
 it('redis loses one that the replica lacks, and signals the loss before the lease ends', async () => {
-  const [a, b] = await twoOf(redis, asTheService);
+  const [a, b] = await twoOf(redis.create, asTheService);
   await sentinels.cutReplication();
   const lease = await held(a, 'lost', { ttlMs: 24_000 });
   const loss = watchLoss(lease);

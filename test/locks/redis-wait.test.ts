@@ -9,12 +9,18 @@ import type { AcquireResult } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis-wait.ts';
 import { expectLossBefore, kindOf, once, untilAvailable, watchLoss } from '../contract/lock-steps.ts';
 import { reached } from '../support/caller-clients.ts';
-import { type GroupProcess, openReplicated, processOnOne, type Replicated } from '../support/lock-groups.ts';
+import {
+  type GroupProcess,
+  openReplicated,
+  processOnOne,
+  type Replicated,
+  waitingFor,
+} from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
 import { commonChecks, held, renewed } from './lock-checks.ts';
 
 describe('the lock that waits for replicas', () => {
-  commonChecks(() => openReplicated(create));
+  commonChecks(() => openReplicated(waitingFor(1)));
 });
 
 describe('the replicas', () => {
@@ -22,7 +28,7 @@ describe('the replicas', () => {
   let a: GroupProcess;
   let look: Redis;
   beforeEach(async () => {
-    pair = await openReplicated(create);
+    pair = await openReplicated(waitingFor(1));
     a = await reached(() => pair.process());
     look = new Redis(pair.primary.port).on('error', () => {});
   });
@@ -96,7 +102,7 @@ describe('the replicas', () => {
     const replica = new Redis(promoted!.port);
     await replica.replicaof('NO', 'ONE');
     expect(await replica.get('stampede:{failover}:lock')).toBe(lease.token);
-    const b = await reached(() => processOnOne(promoted!.port, create));
+    const b = await reached(() => processOnOne(promoted!.port, waitingFor(1)));
     expect(await kindOf(b, 'failover')).toBe('contended');
     const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-wait-'));
     const args = ['--appendonly', 'no', '--replicaof', '127.0.0.1', String(promoted!.port)];
@@ -111,10 +117,16 @@ describe('the replicas', () => {
   });
 });
 
-describe('several replicas', () => {
-  const trio = opened(() => openReplicated(create, 3));
+it('does not open without the number of replicas', async () => {
+  const refusal = 'redis-wait needs the number of replicas that must have a lease';
+  await expect(waitingFor(0)({ redis: {} as never, onError: () => {} })).rejects.toThrow(refusal);
+  await expect(create({ redis: {} as never, onError: () => {} })).rejects.toThrow(refusal);
+});
 
-  it('must be a majority with the primary', async () => {
+describe('several replicas', () => {
+  const trio = opened(() => openReplicated(waitingFor(2), 3));
+
+  it('must be as many as the lock was given', async () => {
     const a = await reached(() => trio.process());
     process.kill(trio.replicas[0]!.pid, 'SIGSTOP');
     await (await held(a.lock, 'three')).release(); // 3 of 4
@@ -122,6 +134,19 @@ describe('several replicas', () => {
     expect((await a.lock.acquire('two', once)).kind).toBe('unavailable'); // 2 of 4
     process.kill(trio.replicas[1]!.pid, 'SIGCONT');
     await (await held(a.lock, 'three again')).release();
+    await a.close();
+  });
+
+  it('that are disconnected still count', async () => {
+    const a = await reached(() => trio.process());
+    process.kill(trio.replicas[0]!.pid, 'SIGCONT');
+    for (const link of trio.replication.slice(1)) link.set('refuse');
+    const primary = new Redis(trio.primary.port);
+    await expect.poll(() => primary.info('replication')).toContain('connected_slaves:1');
+    primary.disconnect();
+    expect((await a.lock.acquire('one of three', once)).kind).toBe('unavailable');
+    for (const link of trio.replication) link.set('pass');
+    await (await held(a.lock, 'three of three')).release();
     await a.close();
   });
 });

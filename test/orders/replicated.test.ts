@@ -6,9 +6,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { HistoryRecord } from '../../lab/history.ts';
-import { create } from '../../src/locks/redis-wait.ts';
 import { users } from '../support/client.ts';
-import { openReplicated, type Replicated } from '../support/lock-groups.ts';
+import { openReplicated, type Replicated, waitingFor } from '../support/lock-groups.ts';
 import { type TestSale, World } from '../support/world.ts';
 
 const BEFORE = Number(process.env.ACCEPTED ?? 600);
@@ -19,7 +18,7 @@ const TIMEOUT_MS = 600_000;
 
 let pair: Replicated;
 beforeEach(async () => {
-  pair = await openReplicated(create);
+  pair = await openReplicated(waitingFor(1));
 });
 afterEach(() => pair.close());
 

@@ -10,6 +10,7 @@ import { NEVER_MS, openSentinels } from '../../lab/servers/sentinels.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import type { RedisClient, RedlockServer } from '../../src/locks/clients.ts';
 import type { Lock } from '../../src/locks/lock.ts';
+import * as redisWait from '../../src/locks/redis-wait.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { openRedlockServers } from '../../src/store/redis/redlock-servers.ts';
 import { asTheService, type Ways } from './caller-clients.ts';
@@ -113,6 +114,12 @@ async function processOn(
 }
 
 type OnOneRedis = (context: { readonly redis: RedisClient; readonly onError: () => void }) => Promise<Lock>;
+
+/** Makes `redis-wait` with leases that so many replicas must have. */
+export const waitingFor =
+  (replicas: number): OnOneRedis =>
+  (context) =>
+    redisWait.create({ ...context, redisWait: replicas });
 
 const at = (url: string, port: number): string => Object.assign(new URL(url), { port: String(port) }).href;
 

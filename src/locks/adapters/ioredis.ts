@@ -22,7 +22,7 @@ interface Requests {
 }
 
 interface ServerOfKey {
-  readonly redis: Pick<Redis, 'info' | 'set' | 'wait'>;
+  readonly redis: Pick<Redis, 'set' | 'wait'>;
   readonly connections: number;
 }
 
@@ -36,7 +36,6 @@ export function onIoredis({ isCluster, another, close, serverOf, connectionTo, .
     get connections() {
       return server.connections;
     },
-    info: (section) => server.redis.info(section).catch(failed),
     wait: (replicas, timeoutMs) => server.redis.wait(replicas, timeoutMs).catch(failed),
     mark: (key) => isStill(server.redis.set(key, '1', 'PX', 1)).catch(failed),
   });

@@ -82,7 +82,6 @@ export function openNodeRedis(given: NodeRedis, onError: (error: Error) => void)
       get connections() {
         return connections;
       },
-      info: async (section) => String(await asked('INFO', section)),
       wait: async (replicas, ms) => Number(await asked('WAIT', String(replicas), String(ms))),
       mark: (marker) => isStill(asked('SET', marker, '1', 'PX', '1')),
     };
