@@ -97,8 +97,8 @@ const MAX_REJECTIONS = 32;
 const PASSES = 100;
 
 export function createLifecycle(context: LifecycleContext): Lifecycle {
-  const { orders, outbox, instruments, health } = context;
-  const { pool } = context.postgres;
+  const { postgres, orders, outbox, instruments, health } = context;
+  const { pool } = postgres;
 
   const isMirrored = outbox !== null;
   /** The last order that was tried of each sale of which a whole batch failed. The next batch begins behind it. */
@@ -147,13 +147,14 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
       for (let tries = 1; ; tries++) {
         const closed = await close([orderId], 'cancelled', actor);
         await outbox?.publish(closed);
+        const before = postgres.timeline();
         const order = await afterWrite(orders.get(orderId));
         if (order === UNREAD) return { kind: 'unknown', reason: order };
         if (order === null) return { kind: 'unknown-order' };
         if (closed.length === 1) return { kind: 'closed', order };
         // A pending order was committed between the two statements.
         if (order.status === 'pending' && tries < CANCEL_TRIES) continue;
-        await context.postgres.replicated(); // an earlier request, whose answer was lost, may have cancelled it
+        await postgres.replicated(before); // an earlier request, whose answer was lost, may have cancelled it
         return { kind: 'invalid-transition', order };
       }
     },
@@ -162,7 +163,7 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
       for (let tries = 1; ; tries++) {
         let isRepeat = true;
         const refunded = await retried(() =>
-          once(context.postgres, key, async (client) => {
+          once(postgres, key, async (client) => {
             isRepeat = false;
             const closed = await closeOrders(client, [orderId], closing);
             const value = closed.length === 1 ? await orders.get(orderId, client) : null;
@@ -174,11 +175,12 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
           await outbox?.publish([orderId]);
           return { kind: 'closed', order: refunded };
         }
+        const before = postgres.timeline();
         const order = await orders.get(orderId);
         if (order === null) return { kind: 'unknown-order' };
         const isActive = order.status === 'pending' || order.status === 'paid';
         if (isActive && tries < CANCEL_TRIES) continue; // as in `cancel`
-        await context.postgres.replicated();
+        await postgres.replicated(before);
         return { kind: 'invalid-transition', order };
       }
     },

@@ -134,13 +134,15 @@ class Settling implements Settlement {
   /** Redis has an earlier order of the customer. */
   async #replay(reservation: Reservation, isReplicated: boolean): Promise<Settled> {
     const { orderId, saleId, userId, quantity } = reservation;
+    const { orders, postgres } = this.#context;
     const untilMs = performance.now() + limits.replayWaitMs;
     try {
       for (;;) {
-        const [active] = await this.#context.orders.activeOf([{ saleId, userId }]);
-        const order = active ?? (await this.#context.orders.get(orderId));
+        const before = postgres.timeline();
+        const [active] = await orders.activeOf([{ saleId, userId }]);
+        const order = active ?? (await orders.get(orderId));
         if (order) {
-          await this.#context.postgres.replicated();
+          await postgres.replicated(before);
           return isActive(order) ? { kind: 'replayed', order: orderIn(order) } : ORDER_JUST_CLOSED;
         }
         if (this.#isPromised && isReplicated)

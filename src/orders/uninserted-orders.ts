@@ -23,8 +23,9 @@ export async function explanations(
   { orders, postgres }: Stores,
   reservations: readonly ClaimedReservation[],
 ): Promise<(reservation: ClaimedReservation) => CommitResult | null> {
+  const before = postgres.timeline();
   const found = await conflictingOrders(orders, reservations);
-  if (found.size > 0) await postgres.replicated();
+  if (found.size > 0) await postgres.replicated(before);
   const without = reservations.filter(({ orderId }) => !found.has(orderId));
   const sales = await statesOf(postgres, new Set(without.map(({ saleId }) => saleId)));
   return ({ orderId, saleId, userId, quantity, epoch }): CommitResult | null => {

@@ -123,11 +123,12 @@ export function ledger(postgres: PostgresStore, guard: AwardLock | null): Ledger
 
   return {
     async award(award, key = null) {
+      const before = postgres.timeline();
       const write =
         guard === null ? insert : async (_: Award, db: Db) => (await find(award, db)) ?? insert(award, db);
       const put = () => add(key, (db) => write(award, db));
       const result = await (guard === null ? put() : underLock(guard, award, put));
-      if (result.kind === 'repeated' || result.kind === 'conflict') await postgres.replicated();
+      if (result.kind === 'repeated' || result.kind === 'conflict') await postgres.replicated(before);
       return result;
     },
     async account(userId, max) {

@@ -95,9 +95,10 @@ async function findReplicated(
     if (saleId !== undefined) return { ...OF_SALE, values: [limits.outboxBatch, saleId] };
     return { ...OLDEST, values: [limits.outboxBatch, health?.backingOff('sale') ?? []] };
   };
+  const before = postgres.timeline();
   const { rows } = await postgres.pool.query<{ id: string; saleId: number }>(query());
   if (rows.length === 0) return [];
-  await postgres.replicated();
+  await postgres.replicated(before);
   const sales = [...new Set(rows.map((row) => row.saleId))];
   await Promise.all(sales.map((id) => mirror.epoch(id).catch(() => {}))); // it fails again where the change is applied
   return rows.map(({ id }) => id);

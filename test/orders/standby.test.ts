@@ -1,9 +1,16 @@
 /** Promotion of a standby of Postgres in the middle of a sale. */
 
-import { expect, it } from 'vitest';
+import { randomUUID } from 'node:crypto';
+import { expect, it, onTestFinished } from 'vitest';
 import type { HistoryRecord } from '../../lab/history.ts';
 import { type Ending, openPostgresPair, type PostgresPair } from '../../lab/servers/postgres-pair.ts';
+import type { ClaimedReservation } from '../../src/domain/outcome.ts';
+import { explanations } from '../../src/orders/uninserted-orders.ts';
+import { ledger } from '../../src/points/ledger.ts';
+import { classifyPostgresError } from '../../src/store/failures/postgres.ts';
+import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
+import { saleTable } from '../../src/store/postgres/sales.ts';
 import { type Answer, cancel, eventually, pay, post, users } from '../support/client.ts';
 import { SEEDS, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
 import { BREAKS, breakWaits, SAFE_STRATEGIES } from '../support/faults.ts';
@@ -43,6 +50,7 @@ it('what was read before a promotion is not confirmed by the promoted standby', 
   await using pair = await openPostgresPair({ synchronous: true });
   const postgres = openPostgres(pair.url, () => {});
   await postgres.ping();
+  const before = postgres.timeline();
   await pair.failOver('kill');
   await eventually(
     () =>
@@ -52,9 +60,49 @@ it('what was read before a promotion is not confirmed by the promoted standby', 
       ),
     (isReached) => isReached,
   );
-  await expect(postgres.replicated()).rejects.toThrow('was promoted since');
-  await postgres.replicated(); // of what was read since
+  // Each that was read before, not only the first that notices.
+  for (let i = 0; i < 2; i++) await expect(postgres.replicated(before)).rejects.toThrow('was promoted since');
+  await postgres.replicated(postgres.timeline()); // of what was read since
   await postgres.close();
+});
+
+it('an order that was read before a promotion is not confirmed, although another read noticed the promotion meanwhile', async () => {
+  await using pair = await openPostgresPair({ synchronous: true });
+  const postgres = openPostgres(pair.url, () => {});
+  onTestFinished(() => postgres.close());
+  const award = { userId: 'ann', sourceType: 'test', sourceId: '1', points: 1 };
+  const points = ledger(postgres, null);
+  await points.award(award);
+  const sale = await saleTable(postgres).create({
+    ...{ name: 'sale', stock: 1, priceCents: 1, startsAt: null, endsAt: null },
+  });
+  await pair.cutReplication();
+  const [order, another] = [randomUUID(), randomUUID()];
+  await pair.sql().query(`BEGIN; SET LOCAL synchronous_commit = local;
+    INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
+    VALUES ('${order}', ${sale.id}, 'ann', 'pending', 1, now() + interval '1 hour'); COMMIT`);
+
+  const table = orderTable(postgres);
+  const repeated = () => points.award(award).then(({ kind }) => kind, String);
+  const orders = {
+    ...table,
+    /** The second read: between both, the standby is promoted, and a repeat notices it. */
+    async existing(orderIds: readonly string[]) {
+      await pair.failOver('kill');
+      await eventually(repeated, (result) => result === 'repeated');
+      return table.existing(orderIds);
+    },
+  };
+  const reservations = [order, another].map((orderId, i) => {
+    const userId = ['ann', 'ben'][i]!;
+    return { orderId, saleId: sale.id, userId, quantity: 1, epoch: null } as ClaimedReservation;
+  });
+  const explained = await explanations({ orders, postgres }, reservations).then(
+    (explain) => explain(reservations[0]!),
+    (error) => classifyPostgresError(error).reason,
+  );
+  expect(explained).toBe('commit-not-replicated');
+  expect(await table.get(order)).toBeNull();
 });
 
 it.each(['lua', 'segmented-lock', 'group-commit'])(

@@ -56,6 +56,7 @@ export async function once<T>(
 ): Promise<T> {
   if (key === null) return inTransaction(postgres.pool, effect);
   let isRepeat = false;
+  const before = postgres.timeline();
   const value = await inTransaction(postgres.pool, async (client) => {
     const claimed = await client.query(CLAIM, [key.id, key.request]);
     if (claimed.rowCount === 0) {
@@ -72,7 +73,7 @@ export async function once<T>(
     }
     return done;
   });
-  if (isRepeat) await postgres.replicated(); // without holding a connection
+  if (isRepeat) await postgres.replicated(before); // without holding a connection
   return value;
 }
 

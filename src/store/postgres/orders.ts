@@ -183,6 +183,7 @@ export function orderTable(postgres: PostgresStore) {
       orderIds: readonly string[],
       use: (buyers: AsyncIterable<readonly Buyer[]>) => Promise<T>,
     ) {
+      const before = postgres.timeline();
       const read = await inTransaction(pool, async (client) => {
         await client.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY');
         const sale = await client.query<VersionedTerms & { readonly remaining: number }>(
@@ -208,7 +209,7 @@ export function orderTable(postgres: PostgresStore) {
         return { commit: true, value: snapshot };
       });
       // Their reservations are removed, and nothing else would know them if the standby lacked them.
-      if (read.known.size > 0) await postgres.replicated();
+      if (read.known.size > 0) await postgres.replicated(before);
       return read;
     },
   };

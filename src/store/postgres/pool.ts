@@ -18,18 +18,20 @@ import {
 import { type StoreClock, storeClock } from '../late-requests.ts';
 import { type PrimaryFinder, primaryFinder } from './primary.ts';
 import { sessionOptions, TIMEOUTS } from './settings.ts';
-import { notReplicated, standbyWait } from './standby-wait.ts';
+import { notReplicated, standbyWait, type Timeline } from './standby-wait.ts';
 
 export interface PostgresStore extends PostgresClient {
   readonly prisma: PrismaClient;
   readonly clock: StoreClock;
   /** @throws when Postgres does not answer. */
   ping(): Promise<void>;
+  /** Taken before a read that `replicated` waits for: see standby-wait.ts. */
+  timeline(): Timeline;
   /**
-   * Waits until the synchronous standby has all that was read before: see standby-wait.ts.
-   * @throws what Postgres throws, and when a standby was promoted since, which may lack what was read
+   * Waits until the synchronous standby has all that was read between `timeline` and this call.
+   * @throws what Postgres throws, and when a standby was promoted since `before` was taken, which may lack what was read
    */
-  replicated(): Promise<void>;
+  replicated(before: Timeline): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -93,6 +95,7 @@ export function openPostgres(
     async ping() {
       await pool.query('SELECT 1');
     },
+    timeline: standby.timeline,
     replicated: standby.wait,
     async close() {
       closing = true;

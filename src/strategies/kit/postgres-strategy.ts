@@ -27,6 +27,7 @@ import { once } from '../../store/postgres/idempotency.ts';
 import { setBarrier } from '../../store/postgres/insert-orders.ts';
 import type { PostgresStore } from '../../store/postgres/pool.ts';
 import { findActive, type SaleAndOrders, type SaleState } from '../../store/postgres/purchases.ts';
+import type { Timeline } from '../../store/postgres/standby-wait.ts';
 import type { LocksFirst, Strategy, StrategyContext } from '../strategy.ts';
 import { restocked } from './restock.ts';
 
@@ -53,7 +54,8 @@ export function postgresStrategy(
   decide: (attempt: Attempt) => Promise<TryResult>,
   locksFirst: LocksFirst = 'sale',
 ): Strategy {
-  const barrier = sharedBarrier(context.postgres);
+  const { postgres } = context;
+  const barrier = sharedBarrier(postgres);
 
   /** Resolves a statement that got no reply; RETRY: it had no effect and never will. */
   async function resolve(attempt: Attempt, { reason, lateUntilMs }: Unanswered): Promise<Answered> {
@@ -70,9 +72,10 @@ export function postgresStrategy(
     }
   }
 
-  async function promise({ outcome }: Found): Promise<Outcome> {
+  /** @param before taken before the read */
+  async function promise({ outcome }: Found, before: Timeline): Promise<Outcome> {
     try {
-      await context.postgres.replicated();
+      await postgres.replicated(before);
       return outcome;
     } catch (error) {
       const { reason } = expectedPostgresFailure(error);
@@ -87,15 +90,16 @@ export function postgresStrategy(
     mirror: null,
     async decide(attempt) {
       for (let tries = 0; tries < TRIES; tries++) {
+        const before = postgres.timeline();
         const first = await tryOnce(context, attempt, decide);
         const result = first.kind === 'unanswered' ? await resolve(attempt, first) : first;
-        if (result.kind === 'found') return promise(result);
+        if (result.kind === 'found') return promise(result, before);
         if (result.kind !== 'retry') return result;
       }
       return { kind: 'busy', reason: 'contended' };
     },
     restock: (saleId, units, key = null) =>
-      once(context.postgres, key, async (client) =>
+      once(postgres, key, async (client) =>
         restocked(await context.sales.restock(saleId, units, false, client)),
       ),
   };
