@@ -105,11 +105,14 @@ export type Outcome =
   | Rejection
   | Unknown;
 
-/** What a strategy decides. `isReplicated`: as many replicas as REDIS_WAIT asks for have the reservation. */
+/**
+ * What a strategy decides. `mayBeAhead`: a 202 may come before the commit, because as many replicas as REDIS_WAIT asks for have the
+ * reservation, and Postgres has confirmed that it is in the last copy of the sale.
+ */
 export type Decision =
   /** Redis took a unit; the order committer commits it. */
-  | { readonly kind: 'reserved'; readonly reservation: ClaimedReservation; readonly isReplicated: boolean }
+  | { readonly kind: 'reserved'; readonly reservation: ClaimedReservation; readonly mayBeAhead: boolean }
   /** Redis has an earlier order of this customer; Postgres has its state. */
-  | { readonly kind: 'held'; readonly reservation: Reservation; readonly isReplicated: boolean }
+  | { readonly kind: 'held'; readonly reservation: Reservation; readonly mayBeAhead: boolean }
   | Outcome
   | Superseded;

@@ -132,7 +132,7 @@ async function* suspects(context: ReaperContext, memory: PreviousPass | null): A
 
 /** Leaves those epochs in which a sale is loaded, although it was loaded in another one since. */
 async function leaveOldEpochs(
-  { orders, mirror, log }: ReaperContext,
+  { mirror, log }: ReaperContext,
   scanned: readonly Sale[],
   seen: readonly SaleDigest[],
 ): Promise<void> {
@@ -140,7 +140,7 @@ async function leaveOldEpochs(
     seen[i] == null || seen[i].free === null ? [] : [[id, seen[i].epoch] as const],
   );
   if (loaded.length === 0) return;
-  const loadedIn = await orders.loadedIn(loaded.map(([id]) => id)); // read after Redis, so it is not older
+  const loadedIn = await mirror.loadedIn(loaded.map(([id]) => id)); // read after Redis, so it is not older
   for (const [saleId, epoch] of loaded) {
     const now = loadedIn.get(saleId) ?? epoch;
     if (now !== epoch && (await mirror.supersede(saleId, epoch)))

@@ -64,10 +64,10 @@ class Settling implements Settlement {
   settle(decision: Decision): Settled | Promise<Settled> {
     switch (decision.kind) {
       case 'reserved':
-        if (this.#isPromised && decision.isReplicated) return this.#acceptAhead(decision.reservation);
+        if (this.#isPromised && decision.mayBeAhead) return this.#acceptAhead(decision.reservation);
         return this.#commitOrRelease(decision.reservation);
       case 'held':
-        return this.#replay(decision.reservation, decision.isReplicated);
+        return this.#replay(decision.reservation, decision.mayBeAhead);
       default:
         return decision;
     }
@@ -132,7 +132,7 @@ class Settling implements Settlement {
   }
 
   /** Redis has an earlier order of the customer. */
-  async #replay(reservation: Reservation, isReplicated: boolean): Promise<Settled> {
+  async #replay(reservation: Reservation, mayBeAhead: boolean): Promise<Settled> {
     const { orderId, saleId, userId, quantity } = reservation;
     const { orders, postgres } = this.#context;
     const untilMs = performance.now() + limits.replayWaitMs;
@@ -145,7 +145,7 @@ class Settling implements Settlement {
           await postgres.replicated(before);
           return isActive(order) ? { kind: 'replayed', order: orderIn(order) } : ORDER_JUST_CLOSED;
         }
-        if (this.#isPromised && isReplicated)
+        if (this.#isPromised && mayBeAhead)
           return { kind: 'replayed', order: { orderId, saleId, userId, status: 'pending', quantity } };
         const outcome = this.#inProgress.get(orderId) ?? (await this.#claimAndSettle(reservation));
         if (outcome !== null) return replayOf(await outcome);

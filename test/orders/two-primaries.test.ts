@@ -3,7 +3,8 @@
  * test needs it. Postgres is the fence between the copies of a sale (src/store/redis/epochs.ts).
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { attempt, buy, cancel, createSale, eventually } from '../support/client.ts';
+import { TcpProxy } from '../../lab/proxy.ts';
+import { attempt, buy, cancel, createSale, eventually, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { OwnRedis } from '../support/servers.ts';
 import { startService, type TestService } from '../support/service.ts';
@@ -48,3 +49,30 @@ describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
     await eventually(ask(a.url), ({ status }) => status === 200);
   });
 });
+
+it.each(['lua', 'global-lock', 'segmented-lock'])(
+  '%s, CONFIRM=accepted: after one address has led there and back, no answer names an order that is lost',
+  async (STRATEGY) => {
+    await using link = await TcpProxy.to(stores.redisUrl);
+    const REDIS_URL = link.through(stores.redisUrl);
+    const env = { ...envOf(stores), REDIS_URL, STRATEGY, SEGMENTS: '4', CONFIRM: 'accepted' };
+    await using service = await startService(env);
+    const sale = await createSale(service.url, 40);
+    const orders = async () => {
+      const { rows } = await stores.sql.query('SELECT id FROM orders WHERE sale_id = $1', [sale.id]);
+      return rows.map(({ id }) => String(id));
+    };
+    const rush = (name: string) =>
+      Promise.all(users(34, name).map((user) => buy(service.url, sale.id, user)));
+    expect((await buy(service.url, sale.id, 'ann')).status).toBe(202);
+    link.lead(other.port);
+    await rush('there');
+    await eventually(orders, ({ length }) => length === 35);
+    link.lead(stores.redisPort); // its copy is as it was: 39 units are free
+    const answers = await rush('back');
+    const named = answers.filter(({ status }) => status < 300).map(({ body }) => body.orderId);
+    expect(named).toHaveLength(5);
+    await eventually(orders, ({ length }) => length === 40);
+    expect(await orders()).toEqual(expect.arrayContaining(named));
+  },
+);

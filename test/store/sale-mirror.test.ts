@@ -2,6 +2,8 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { beforeEach, describe, expect, it, vi } from 'vitest';
+import { eventually } from '../../lab/kit/eventually.ts';
+import { TcpProxy } from '../../lab/proxy.ts';
 import { limits } from '../../src/config/limits.ts';
 import type { ClaimedReservation } from '../../src/domain/outcome.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
@@ -370,6 +372,38 @@ it('loads a sale with its reservations, except those that Postgres has', async (
   await redis.redis.del(sales.keys(saleId).state, sales.keys(saleId).buyers);
   await sales.load((await saleTable(postgres).get(saleId))!);
   expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 2, pending: 1, held: 2 });
+});
+
+it('a copy of a sale is confirmed for one connection', async () => {
+  await using link = await TcpProxy.to(stores.redisUrl);
+  const store = await openRedis(link.through(stores.redisUrl), () => {});
+  const mirror = createSaleMirror(store, redisEpochs(store, postgres), orderTable(postgres), 0, true);
+  const epoch = await mirror.epoch(saleId);
+  expect(mirror.isConfirmed(saleId, epoch)).toBe(false);
+  expect(await mirror.confirm(saleId)).toBe(true);
+  expect(mirror.isConfirmed(saleId, epoch)).toBe(true);
+  expect(mirror.isConfirmed(saleId, epoch + 1)).toBe(false);
+  link.cut();
+  await eventually(
+    async () => mirror.isConfirmed(saleId, epoch),
+    (isConfirmed) => !isConfirmed,
+  );
+  await eventually(
+    () => mirror.epoch(saleId).catch(() => null),
+    (again) => again === epoch,
+  );
+  expect(mirror.isConfirmed(saleId, epoch)).toBe(false); // although the epoch is known again
+
+  await changeEpoch(8); // the sale is loaded in another Redis
+  await redis.redis.hset(sales.keys(saleId).state, 'epoch', epoch);
+  expect(await mirror.confirm(saleId)).toBe(false);
+  expect(await redis.redis.hget(sales.keys(saleId).state, 'epoch')).toBe(String(-epoch)); // the copy serves nothing
+  await eventually(
+    () => mirror.confirm(saleId).catch(() => false), // it is connected again
+    (isLeft) => isLeft,
+  );
+  expect(mirror.isConfirmed(saleId, epoch)).toBe(false); // it is to be loaded
+  await store.close();
 });
 
 it('a primary that was a replica meanwhile is in another epoch, also on the same connection', async () => {

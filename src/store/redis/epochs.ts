@@ -13,6 +13,8 @@
  *
  *   a sale that was loaded elsewhere is loaded again ──▶ its server begins a new epoch: what was reserved in the old one stays refused
  *
+ *   connected ──▶ no sale is confirmed ──Postgres says that a sale is loaded in this epoch──▶ confirmed: 202 may come before the commit
+ *
  * In a cluster each server has its epoch. A sale whose slot moves to another server is in another epoch there.
  *
  * While a replica is promoted and the old primary still serves, two processes can use one each. What Postgres has of a sale is the fence
@@ -45,6 +47,8 @@ interface Found {
   readonly retired: readonly number[];
   /** How often the server's connection had been lost when it was found. */
   readonly connections: number;
+  /** Ids of the sales that Postgres says are loaded in this epoch: it was read while this connection was in use. */
+  readonly confirmed: Set<number>;
 }
 
 export function redisEpochs(
@@ -67,12 +71,15 @@ export function redisEpochs(
       throw new FailureError('redis', 'unavailable', 'redis-readonly', 'this server is a replica');
     const before = found.get(server);
     const isSame = !isFresh && before?.identity === identity && before.timeline === timeline;
-    const now = { ...(isSame ? before : await epochOf(identity)), connections };
+    const { epoch, ...rest } = isSame ? before : await epochOf(identity);
+    const isKept = before?.connections === connections && before.epoch === epoch;
+    const confirmed = isKept ? before.confirmed : new Set<number>();
+    const now = { ...rest, epoch, connections, confirmed };
     found.set(server, now);
     return now;
   }
 
-  async function epochOf(identity: string): Promise<Omit<Found, 'connections'>> {
+  async function epochOf(identity: string): Promise<Omit<Found, 'connections' | 'confirmed'>> {
     timeline = await timelineOfPostgres();
     const now = timeline;
     // The update changes nothing; it makes RETURNING yield the row that another process wrote.
@@ -92,19 +99,30 @@ export function redisEpochs(
     if (!isSame && found.get(server)?.identity === identity) found.delete(server);
   }
 
-  function knownOf(server: RedisServer): number | null {
+  function knownOf(server: RedisServer): Found | null {
     const known = found.get(server);
     const isCurrent = known?.connections === server.connections && known.timeline === timeline;
-    return isCurrent ? known.epoch : null;
+    return isCurrent ? known : null;
   }
 
   return {
     /** The same as `current`, if it is known; null: call that. @throws when the server is not connected */
-    known: (key: string) => knownOf(serverOf(key)),
+    known: (key: string) => knownOf(serverOf(key))?.epoch ?? null,
+    /**
+     * What is known about the server that has a key; null: nothing, or it is not connected. It belongs to one connection: what a read of
+     * Postgres confirms is added to the set that was taken before the read.
+     */
+    found(key: string): Pick<Found, 'epoch' | 'confirmed'> | null {
+      try {
+        return knownOf(serverOf(key));
+      } catch {
+        return null;
+      }
+    },
     /** The epoch of the server that has a key. @throws what Redis or Postgres throws when it cannot be determined now */
     async current(key: string) {
       const server = serverOf(key);
-      return knownOf(server) ?? (await findOnce(server)).epoch;
+      return (knownOf(server) ?? (await findOnce(server))).epoch;
     },
     /** The same, read from Redis and Postgres now, with the earlier epochs of this server that were renewed. */
     fresh: async (key: string) => find(serverOf(key), true),

@@ -11,7 +11,7 @@
  * two stores), the reaper repairs it (orders/reservation-reaper.ts).
  */
 import type { Redis } from 'ioredis';
-import { coalesce } from '../../concurrency/coalesce.ts';
+import { coalesce, shared } from '../../concurrency/coalesce.ts';
 import { limits } from '../../config/limits.ts';
 import { bySale } from '../../domain/by-sale.ts';
 import { FailureError } from '../../domain/failure.ts';
@@ -125,13 +125,36 @@ export function createSaleMirror(
     return made;
   };
 
-  const loadedIn = coalesce(async (saleId: number) => (await orders.loadedIn([saleId])).get(saleId));
+  /** Sales that are loaded in the epoch that is known are confirmed: see `isConfirmed`. */
+  async function loadedIn(saleIds: readonly number[]): Promise<ReadonlyMap<number, number>> {
+    const found = saleIds.map((id) => epochs.found(keys(id).state));
+    const now = await orders.loadedIn(saleIds);
+    for (const [i, id] of saleIds.entries()) if (now.get(id) === found[i]?.epoch) found[i]?.confirmed.add(id);
+    return now;
+  }
+  const loadedInOne = coalesce(async (saleId: number) => (await loadedIn([saleId])).get(saleId));
   const epochOf = (saleId: number) => epochs.current(keys(saleId).state);
+  const confirm = shared(async (saleId: number) => {
+    const { state } = keys(saleId);
+    const epoch = await epochOf(saleId);
+    const now = await loadedInOne(saleId);
+    if (now === undefined || now === epoch || (await redis.hget(state, 'epoch')) !== String(epoch))
+      return true;
+    await supersede(saleId, epoch);
+    return false;
+  });
 
   /** Has the sale loaded again, if this is still the copy of that epoch: none has a number below zero. */
   async function invalidate(saleId: number, epoch: number): Promise<void> {
     const { state } = keys(saleId);
     if ((await redis.hget(state, 'epoch')) === String(epoch)) await redis.hset(state, 'epoch', -epoch);
+  }
+
+  async function supersede(saleId: number, epoch: number): Promise<boolean> {
+    const { state } = keys(saleId);
+    if (epochs.known(state) !== epoch) return false;
+    await invalidate(saleId, epoch).catch(() => {}); // it does not answer, or is a replica by now
+    return epochs.supersede(state, epoch);
   }
 
   /** @returns the reply of lua/sale/apply-change.lua; null: the sale is not in Redis */
@@ -154,19 +177,31 @@ export function createSaleMirror(
      * @returns whether this process took it for the current one
      * @throws when the server is not connected
      */
-    async supersede(saleId: number, epoch: number) {
-      const { state } = keys(saleId);
-      if (epochs.known(state) !== epoch) return false;
-      await invalidate(saleId, epoch).catch(() => {}); // it does not answer, or is a replica by now
-      return epochs.supersede(state, epoch);
-    },
+    supersede,
     /** The same as `epoch`, if this process knows it; null: call that. @throws when the sale's server is not connected */
     knownEpoch: (saleId: number) => epochs.known(keys(saleId).state),
     /**
      * Whether the sale is still loaded in this epoch, according to Postgres now; callers share the reads.
      * @throws what Postgres throws
      */
-    isCurrent: async (saleId: number, epoch: number) => ((await loadedIn(saleId)) ?? epoch) === epoch,
+    isCurrent: async (saleId: number, epoch: number) => ((await loadedInOne(saleId)) ?? epoch) === epoch,
+    /** In which epoch each sale is loaded, according to Postgres now; one that never was is left out. @throws what Postgres throws */
+    loadedIn,
+    /**
+     * Whether Postgres has said, since the server was connected, that the sale is loaded in this epoch. An address that has led to another
+     * server meanwhile leads back to the copy that was left, with its epoch.
+     */
+    isConfirmed(saleId: number, epoch: number) {
+      const found = epochs.found(keys(saleId).state);
+      return found?.epoch === epoch && found.confirmed.has(saleId);
+    },
+    /**
+     * Confirms the copy of a sale that this process uses, or leaves it; callers share the reads.
+     * @returns false when Postgres says that the sale was loaded elsewhere, and the copy has served until now: it is left as by `supersede`.
+     *   True also when the copy serves nothing, so that the sale is loaded
+     * @throws what the stores throw
+     */
+    confirm,
     /** Loads the sale from Postgres unless it is loaded. @returns whether this call did */
     async load(sale: Pick<Sale, 'id'>) {
       const all = keys(sale.id);
@@ -184,6 +219,7 @@ export function createSaleMirror(
         if (isOver && copy > 0) await invalidate(sale.id, copy);
         const epoch = isOver && isCurrent ? await epochs.renew(all.state, found) : found;
         if (!(await orders.markLoaded(sale.id, before, epoch))) continue;
+        if (keepsReservations) await loadedIn([sale.id]); // confirms it
         const taken = await takeSnapshot(redis, orders, sale.id, all.reservations);
         const counts = [taken.remaining, segments, versionedTerms(taken.terms), taken.value.extraUnits];
         const keepsOf = keepsReservations ? (isOver ? 'any' : (before ?? 'any')) : 'none';

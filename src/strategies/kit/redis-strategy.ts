@@ -46,11 +46,14 @@ type Answered =
   /** `epoch`: in which it was decided; outdated if another process has loaded the sale into another Redis since. */
   | (NoUnits & { readonly epoch?: number })
   | { readonly kind: 'reserved'; readonly reservation: Reservation; readonly epoch?: number }
-  | { readonly kind: 'held'; readonly reservation: Reservation };
+  | { readonly kind: 'held'; readonly reservation: Reservation; readonly epoch?: number };
 export type TryResult = Answered | typeof NOT_LOADED | typeof LATE | Unanswered;
 
 const TOO_FEW_REPLICAS = new Error(
   'too few replicas have the reservation, so it is committed before the answer',
+);
+const NOT_CONFIRMED = new Error(
+  'the connection to Redis was lost meanwhile, so the reservation is committed before the answer',
 );
 
 /** How long an attempt waits for a sale to be loaded, milliseconds. */
@@ -86,7 +89,8 @@ export function redisStrategy(
   decide: (attempt: Attempt, place: SaleInEpoch) => Promise<TryResult>,
 ): RedisStrategy {
   const { redis, epochs, orders, confirm, onError } = context;
-  const mirror = createSaleMirror(redis, epochs, orders, segments, confirm === 'accepted');
+  const isAhead = confirm === 'accepted';
+  const mirror = createSaleMirror(redis, epochs, orders, segments, isAhead);
   const resolve = resolver(context, mirror, decide);
   return {
     description,
@@ -106,14 +110,15 @@ export function redisStrategy(
       let failure: unknown = null;
       try {
         if (!(await hasReplicas())) failure = TOO_FEW_REPLICAS;
+        else if (isAhead && !mirror.isConfirmed(attempt.saleId, outcome.epoch!)) failure = NOT_CONFIRMED;
       } catch (error) {
         failure = error;
       }
-      const isReplicated = failure === null;
-      if (!isReplicated) onError('replicate-reservation', failure, attempt);
-      if (outcome.kind === 'held') return { ...outcome, isReplicated };
+      const mayBeAhead = failure === null;
+      if (!mayBeAhead) onError('accept-ahead-of-commit', failure, attempt);
+      if (outcome.kind === 'held') return { kind: 'held', reservation: outcome.reservation, mayBeAhead };
       const reservation = withFirstClaim(outcome.reservation, untilMs, outcome.epoch);
-      return { kind: 'reserved', reservation, isReplicated };
+      return { kind: 'reserved', reservation, mayBeAhead };
     },
     restock: (saleId, units, key) => restock(context, mirror, saleId, units, key),
   };
@@ -157,6 +162,7 @@ function resolver(
   decide: (attempt: Attempt, place: SaleInEpoch) => Promise<TryResult>,
 ): (attempt: Attempt) => Promise<Answered | Unanswered> {
   const loadOnce = loader(context, mirror);
+  const isAhead = context.confirm === 'accepted';
 
   /** @param used receives the epoch of each command */
   async function tryOnce(attempt: Attempt, used: { epoch?: number }): Promise<Answered | Unanswered> {
@@ -167,11 +173,13 @@ function resolver(
       for (;;) {
         const epoch = mirror.knownEpoch(saleId) ?? (await mirror.epoch(saleId));
         used.epoch = epoch;
-        const decided = await decide(attempt, { keys, epoch });
+        const isLeft = isAhead && !mirror.isConfirmed(saleId, epoch) && !(await mirror.confirm(saleId));
+        const decided = isLeft ? STALE : await decide(attempt, { keys, epoch });
         // The answer may come from another Redis than the one whose epoch it is: restored from a snapshot, or promoted.
         const isStale = REFUSALS.has(decided.kind) && mirror.knownEpoch(saleId) !== epoch;
         const result = isStale ? STALE : decided;
-        if (result.kind === 'reserved') return { kind: 'reserved', reservation: result.reservation, epoch };
+        if (result.kind === 'reserved' || result.kind === 'held')
+          return { kind: result.kind, reservation: result.reservation, epoch };
         if (isShortage(result)) return { ...result, epoch };
         if (result.kind !== 'not-loaded' && result.kind !== 'late' && result.kind !== 'stale') return result;
         untilMs ||= performance.now() + LOAD_WAIT_MS;
