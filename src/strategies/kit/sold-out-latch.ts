@@ -29,7 +29,7 @@ export interface SoldOutLatch extends KnownSoldOut {
 
 export interface LatchContext {
   readonly redis: RedisStore;
-  readonly mirror: Pick<SaleMirror, 'keys' | 'epoch' | 'knownEpoch' | 'isCurrent'>;
+  readonly mirror: Pick<SaleMirror, 'keys' | 'epoch' | 'knownEpoch' | 'loadedIn'>;
   readonly onError: (doing: string, error: unknown, ids: object) => void;
 }
 
@@ -121,13 +121,11 @@ class Latch implements SoldOutLatch {
     }));
     const sales = await Promise.all(asked);
     const replies = await this.#context.redis.scripts.soldOut(sales);
-    const isCurrent = this.#context.redis.hasSentinels
-      ? await Promise.all(sales.map(({ id, epoch }) => this.#context.mirror.isCurrent(id, epoch)))
-      : null;
+    const loadedIn = this.#context.redis.hasSentinels ? await this.#context.mirror.loadedIn(saleIds) : null;
     return replies.map((reply, i) => {
       const { id, epoch } = sales[i]!;
       const isStale = this.#context.mirror.knownEpoch(id) !== epoch; // of a Redis that was replaced meanwhile
-      if (reply === null || isStale || isCurrent?.[i] === false) return null;
+      if (reply === null || isStale || (loadedIn?.get(id) ?? epoch) !== epoch) return null;
       const endsMs = reply.endsInMs < 0 ? Number.POSITIVE_INFINITY : askedMs + reply.endsInMs;
       return { generation: reply.generation, untilMs: Math.min(askedMs + limits.latchTtlMs, endsMs) };
     });
