@@ -18,7 +18,7 @@
 --      5 epoch
 --      6 numbers of the restocks that the free units include and Redis has not applied, joined by spaces
 --      7 the epoch of the last load, if an answer may depend on a reservation without an order (CONFIRM=accepted); any; or none
---      8 … reservations that Postgres has
+--      8 reservations that Postgres has, joined by spaces
 -- Reply  1 when the sale was not loaded, 0 when it was
 --#include terms
 local state, counters, buyers, reservations, copy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[7]
@@ -39,7 +39,7 @@ if present then
 end
 
 if before and not known and ARGV[7] ~= 'any' and ARGV[7] ~= before then redis.call('DEL', reservations) end
-for i = 8, #ARGV do redis.call('ZREM', reservations, ARGV[i]) end
+for member in ARGV[8]:gmatch('%S+ %S+ %S+') do redis.call('ZREM', reservations, member) end
 redis.call('HDEL', state, 'remaining')
 --#include clock
 --#include units

@@ -23,6 +23,7 @@ import {
 } from '../../src/store/redis/sale-mirror.ts';
 import { attemptOf, reserveFor } from '../support/attempts.ts';
 import { testHealth } from '../support/background.ts';
+import { users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { OwnRedis } from '../support/servers.ts';
 import { openTestStores } from '../support/stores.ts';
@@ -372,6 +373,22 @@ it('loads a sale with its reservations, except those that Postgres has', async (
   await redis.redis.del(sales.keys(saleId).state, sales.keys(saleId).buyers);
   await sales.load((await saleTable(postgres).get(saleId))!);
   expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 2, pending: 1, held: 2 });
+});
+
+it('loads a sale with as many committed reservations as may wait', async () => {
+  const { state, reservations } = sales.keys(saleId);
+  const members = users(limits.acceptedBacklog).map((user) => `${user} ${randomUUID()} 1`);
+  while (members.length > 0)
+    await redis.redis.zadd(reservations, ...members.splice(-1_000).flatMap((member) => [1, member]));
+  await redis.redis.del(state);
+  const orders = orderTable(postgres);
+  const snapshot: typeof orders.snapshot = async (id, orderIds, use) => {
+    const taken = await orders.snapshot(id, orderIds, use);
+    return { ...taken, known: new Set(orderIds) }; // to insert the orders would take seconds
+  };
+  const loading = createSaleMirror(redis, redisEpochs(redis, postgres), { ...orders, snapshot }, 0);
+  expect(await loading.load({ id: saleId })).toBe(true);
+  expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, held: 0 });
 });
 
 it('a copy of a sale is confirmed for one connection', async () => {

@@ -223,7 +223,8 @@ export function createSaleMirror(
         const taken = await takeSnapshot(redis, orders, sale.id, all.reservations);
         const counts = [taken.remaining, segments, versionedTerms(taken.terms), taken.value.extraUnits];
         const keepsOf = keepsReservations ? (isOver ? 'any' : (before ?? 'any')) : 'none';
-        const how = [...counts, epoch, taken.restocks.join(' '), keepsOf, ...taken.committed.map(memberOf)];
+        const committed = taken.committed.map(memberOf).join(' '); // one argument: V8 bounds those of a call
+        const how = [...counts, epoch, taken.restocks.join(' '), keepsOf, committed];
         return (await load(...unitKeys(all), all.segments, all.restocks, taken.value.key, ...how)) === 1;
       }
       throw new FailureError(
