@@ -19,7 +19,7 @@
  * connection; the read finds their orders. Only the read can conclude "sold out". A batch that is rejected because of a member
  * is split in halves.
  */
-import { microBatcher, type NotProcessed } from '../../concurrency/micro-batcher.ts';
+import { SHARED, sharedBatches } from '../../concurrency/shared-batches.ts';
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
@@ -41,13 +41,6 @@ export const description: StrategyDescription = {
   guarantees: ALL_GUARANTEES,
 };
 
-/** Attempts on one sale in a shared batch, from which on they go to a batch of the sale: other sales do not queue behind them. */
-const OWN_BATCH = limits.commitBatchSize / 4;
-/** The key of the shared batches; ids of sales begin at 1. */
-const SHARED = 0;
-/** A shared batch gave the attempt no unit. */
-const LEFT = { kind: 'left' } as const;
-
 const OPEN = { condition: `sold < stock AND ${IS_OPEN}`, isLimited: true };
 const OF_SALE = insertUpToStock('place-batch-of-sale', { ...OPEN, skipLocked: false });
 const UNLOCKED = insertUpToStock('place-batch', { ...OPEN, skipLocked: true });
@@ -61,57 +54,33 @@ export function create(context: StrategyContext): Strategy {
     const batch = { connect: () => connect(key), attempts };
     return placeMany(context.postgres, key === SHARED ? UNLOCKED : OF_SALE, batch, context.paymentWindowS);
   };
-  const batches = {
+  const { submit } = sharedBatches<Attempt, TryResult>({
+    name: 'attempts',
+    keyOf: ({ saleId }) => saleId,
+    work: (key, batch, answer) =>
+      key === SHARED ? decideShared(place, batch, answer) : decideOfSale(context, place, key, batch, answer),
     maxBatch: limits.commitBatchSize,
     leastBatch: limits.leastBatch,
     inFlight: limits.commitInFlight,
     maxQueued: limits.commitQueue,
     waitMs: limits.commitWaitMs,
     onBatch: context.onBatch,
-    rejected: (reason: NotProcessed) => ({ kind: 'busy', reason }) as const,
+    rejected: (reason) => ({ kind: 'busy', reason }),
     isMemberError,
-  };
-  const ofSale = microBatcher<Attempt, TryResult>({
-    ...batches,
-    name: 'attempts-of-sale',
-    work: (saleId, batch, answer) => decideOfSale(context, place, saleId, batch, answer),
   });
-  const shared = microBatcher<Attempt, TryResult | typeof LEFT>({
-    ...batches,
-    name: 'attempts',
-    work: (_, batch, answer) => decideShared(place, ofSale.has, batch, answer),
-  });
-
-  async function decide(attempt: Attempt): Promise<TryResult> {
-    const { saleId } = attempt;
-    const untilMs = performance.now() + limits.commitWaitMs;
-    if (!ofSale.has(saleId)) {
-      const result = await shared.submit(SHARED, attempt, untilMs);
-      if (result.kind !== 'left') return result;
-    }
-    return ofSale.submit(saleId, attempt, untilMs);
-  }
-
+  const decide = (attempt: Attempt) => submit(attempt, performance.now() + limits.commitWaitMs);
   return { ...postgresStrategy(context, description, decide), maxBatch: limits.commitBatchSize };
 }
 
 async function decideShared(
   place: Place,
-  hasBatch: (saleId: number) => boolean,
   batch: readonly Attempt[],
-  answer: (attempt: Attempt, result: TryResult | typeof LEFT) => void,
+  answer: (attempt: Attempt, result: TryResult) => void,
 ): Promise<void> {
-  const perSale = new Map<number, number>();
-  for (const { saleId } of batch) perSale.set(saleId, (perSale.get(saleId) ?? 0) + 1);
-  const attempts: Attempt[] = [];
+  const placed = await place(SHARED, batch);
   for (const attempt of batch)
-    if (hasBatch(attempt.saleId) || perSale.get(attempt.saleId)! >= OWN_BATCH) answer(attempt, LEFT);
-    else attempts.push(attempt);
-  if (attempts.length === 0) return;
-  const placed = await place(SHARED, attempts);
-  for (const attempt of attempts)
     if (placed.kind !== 'placed') answer(attempt, placed);
-    else answer(attempt, placed.has(attempt.orderId) ? accepted(attempt) : LEFT);
+    else if (placed.has(attempt.orderId)) answer(attempt, accepted(attempt));
 }
 
 async function decideOfSale(
