@@ -38,6 +38,11 @@ export const limits = {
   postgresConnectMs: 2_000,
   /** Wait for a row lock (`lock_timeout`); then the attempt ends as `busy`. */
   postgresLockMs: 2_000,
+  /**
+   * The same in a batch with orders of several sales, which then go to batches of their own: longer than the statements of other processes,
+   * also behind a synchronous standby, and short for the customers of the other sales.
+   */
+  sharedBatchLockMs: 200,
   /** `statement_timeout`: hot-path statements exceed it only when Postgres is in trouble. */
   postgresStatementMs: 3_000,
   /** Wait for the reply to a Redis command; then its outcome is unknown. */
@@ -281,6 +286,10 @@ if (limits.attemptLeaseMs <= limits.redisCommandMs) {
 // An order that was queued for the maximum time still has time for its commit.
 if (limits.claimMs < limits.commitWaitMs + limits.claimMarginMs + limits.claimLeastMs) {
   throw new Error('limits: claimMs must be at least commitWaitMs + claimMarginMs + claimLeastMs');
+}
+// An order that a shared batch has left has time for the batch of its sale.
+if (limits.sharedBatchLockMs >= limits.postgresLockMs) {
+  throw new Error('limits: sharedBatchLockMs must be less than postgresLockMs');
 }
 // The deadline of a statement has passed when the customer retries.
 if (limits.unknownRetryAfterS * 1_000 <= Math.max(limits.postgresStatementMs, limits.redisCommandMs)) {

@@ -2,9 +2,12 @@
  * Commits in Postgres what a strategy reserved in Redis: order, count and points, in one statement for as many orders as are
  * waiting.
  *
- *   commit ──▶ queued ──▶ in a batch ──▶ INSERT_ALL ──▶ committed
- *     │ queue full                         │  unique violation or CHECK: an order exists, or units are missing
- *     └─▶ busy                             ▼
+ *   commit ──▶ queued ──▶ shared batch ──▶ INSERT_UNHELD ──▶ committed
+ *     │ queue full                            │  a row is held, an order exists, units are missing, no answer
+ *     └─▶ busy                                ▼
+ *                         batch of the sale ──▶ INSERT_ALL ──▶ committed
+ *                                          │  unique violation or CHECK: an order exists, or units are missing
+ *                                          ▼
  *                                        INSERT_UP_TO_STOCK ──▶ committed, or not inserted:
  *                                          an order of the customer ──▶ existing (or committed, by an earlier try)
  *                                          too few units, no such sale ▶ rejected
@@ -15,13 +18,14 @@
  *   INSERT_UP_TO_STOCK, within bounds; else unknown
  *
  * There is no timer: a single order is sent at once, and orders that arrive together, or while statements are in progress, form the next
- * batch. A failing member never fails the others in its batch.
+ * batch. A failing member never fails the others in its batch. A shared batch has orders of any sales, and waits only briefly for the row of a
+ * sale; a batch of a sale waits longer, on a connection of its own, and delays no other sale (concurrency/shared-batches.ts).
  *
  * Each reservation is committed under a claim (domain/outcome.ts). No statement starts to take effect after the claim's end,
  * but an earlier one may still be waiting inside Postgres for its commit. So the next process that claims the reservation first
  * sets a barrier on its sale (store/late-requests.ts): what it then finds is final.
  */
-import { microBatcher } from '../concurrency/micro-batcher.ts';
+import { SHARED, sharedBatches } from '../concurrency/shared-batches.ts';
 import { limits } from '../config/limits.ts';
 import type { ExpectedFailure, Rejected } from '../domain/failure.ts';
 import type { BusyCause, ClaimedReservation, CommitResult, Reservation } from '../domain/outcome.ts';
@@ -85,14 +89,24 @@ export interface OrderCommitterContext {
  * All orders or none. Redis has checked for an earlier order of each customer, so conflicts are rare; not checking again before
  * each insert is what makes this statement cheap.
  */
-const INSERT_ALL = insertOrders({
-  name: 'commit-orders',
-  rows: `SELECT input.id, input.sale_id, input.user_id, coalesce(input.quantity, 1), sales.price_cents, sales.payment_window_s
+const insertAll = (name: string, where = '') =>
+  insertOrders({
+    name,
+    rows: `SELECT input.id, input.sale_id, input.user_id, coalesce(input.quantity, 1), sales.price_cents, sales.payment_window_s
          FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[]) AS input (id, sale_id, user_id, quantity)
-         JOIN sales ON sales.id = input.sale_id`,
-  count: COUNT_IN_EPOCH,
-  many: true,
-});
+         JOIN sales ON sales.id = input.sale_id ${where}`,
+    count: COUNT_IN_EPOCH,
+    many: true,
+  });
+const INSERT_ALL = insertAll('commit-orders-of-sale');
+/**
+ * The same, and fails when another transaction keeps the row of a sale. It waits for other processes, which keep a row for one statement. Without
+ * a wait (SKIP LOCKED) it would have to lock the rows before it inserts, and late payments lock the customer first.
+ */
+const INSERT_UNHELD = insertAll(
+  'commit-orders',
+  `WHERE (SELECT set_config('lock_timeout', '${limits.sharedBatchLockMs}', true)) IS NOT NULL`,
+);
 const INSERT_UP_TO_STOCK = insertUpToStock('commit-orders-up-to-stock', {
   ...{ condition: IN_EPOCH, isLimited: false, skipLocked: false }, // Redis has checked the limit
 });
@@ -100,16 +114,15 @@ const INSERT_UP_TO_STOCK = insertUpToStock('commit-orders-up-to-stock', {
 const UNIQUE_VIOLATION = '23505';
 const NO_UNIT = 'sales_sold_within_stock';
 
-/** Orders of all sales share one queue; those claimed from another process have another queue, because they need a barrier. */
-const FIRST_CLAIMS = 0;
-const LATER_CLAIMS = 1;
-
 /** A reservation on its way to Postgres. */
 interface Commit {
   readonly reservation: ClaimedReservation;
-  /** Why an earlier statement with it got no reply; null: all were answered, so nothing is written yet. */
-  unanswered: string | null;
+  /** An earlier statement with it; null: all were answered, so nothing is written yet. */
+  unanswered: Unanswered | null;
 }
+
+/** Those claimed from another process have other batches, because they need a barrier. */
+const keyOf = ({ reservation: { saleId, isFirst } }: Commit): number => (isFirst ? saleId : -saleId);
 
 /** Postgres rejected a batch because of a member. */
 class BatchRejected extends Error {
@@ -129,16 +142,18 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
   let leftToReaper = 0;
   const whenIdle: (() => void)[] = [];
 
-  const batcher = microBatcher<Commit, CommitResult>({
+  const batches = sharedBatches<Commit, CommitResult>({
     name: 'commits',
-    async work(queue, commits, answer) {
+    keyOf,
+    async work(key, commits, answer) {
       const committed: Reservation[] = [];
       const answerAndNote: Answer = (commit, result) => {
         answer(commit, result);
         if (result.kind === 'committed') committed.push(commit.reservation);
       };
+      const commitAll = key === SHARED ? commitShared : commitBatch;
       try {
-        await commitBatch(context, queue, () => connect(queue), commits, answerAndNote);
+        await commitAll(context, () => connect(key), commits, answerAndNote);
       } finally {
         acknowledge(committed);
       }
@@ -161,7 +176,8 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
       .catch((error) => context.onError('acknowledge-reservations', error));
   }
 
-  function noted(result: CommitResult, noTimeout: boolean): CommitResult {
+  function noted(commit: Commit, found: CommitResult, noTimeout: boolean): CommitResult {
+    const result = found.kind === 'busy' ? notCommitted(commit, found.reason, found.cause) : found;
     if (noTimeout && (result.kind === 'busy' || result.kind === 'unknown')) leftToReaper++;
     return result;
   }
@@ -171,23 +187,22 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
       const waitMs = noTimeout ? Number.POSITIVE_INFINITY : limits.commitWaitMs;
       const untilMs = Math.min(performance.now() + waitMs, reservation.untilMs - limits.claimLeastMs);
       const commit: Commit = { reservation, unanswered: null };
-      const queue = reservation.isFirst ? FIRST_CLAIMS : LATER_CLAIMS;
       inProgress++;
       try {
-        return noted(await batcher.submit(queue, commit, untilMs), noTimeout);
+        return noted(commit, await batches.submit(commit, untilMs), noTimeout);
       } catch (error) {
         if (!(error instanceof BatchRejected)) throw error;
-        return noted(notCommitted(commit, error.reason, 'order'), noTimeout);
+        return noted(commit, { kind: 'busy', reason: error.reason, cause: 'order' }, noTimeout);
       } finally {
         inProgress--;
         if (inProgress === 0) for (const wake of whenIdle.splice(0)) wake();
       }
     },
     get waiting() {
-      return batcher.waiting;
+      return batches.waiting;
     },
     get backlog() {
-      return batcher.waiting + leftToReaper;
+      return batches.waiting + leftToReaper;
     },
     beginPass() {
       const before = leftToReaper;
@@ -204,10 +219,27 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
 
 type Answer = (commit: Commit, result: CommitResult) => void;
 
+/** Commits orders by one statement, all or none. What it cannot commit is left to the batches of the sales. @throws defects */
+async function commitShared(
+  context: OrderCommitterContext,
+  connect: () => Promise<Connection>,
+  commits: readonly Commit[],
+  answer: Answer,
+): Promise<void> {
+  const first = commits.filter(({ reservation }) => reservation.isFirst);
+  if (first.length === 0) return;
+  const result = await insert(context, INSERT_UNHELD, connect, first);
+  for (const commit of first) {
+    if (result.kind === 'unanswered') commit.unanswered = result;
+    else if (result.kind === 'not-sent') answer(commit, notCommitted(commit, result.reason));
+    else if (result.kind === 'placed' && result.has(commit.reservation.orderId))
+      answer(commit, committed(commit));
+  }
+}
+
 /** @throws BatchRejected when Postgres rejected the batch because of a member; defects */
 async function commitBatch(
   context: OrderCommitterContext,
-  queue: number,
   connect: () => Promise<Connection>,
   commits: readonly Commit[],
   answer: Answer,
@@ -216,17 +248,16 @@ async function commitBatch(
     for (const commit of left) answer(commit, notCommitted(commit, reason));
     return 'over' as const;
   };
-  const claimEndMs = Math.min(...commits.map(({ reservation }) => reservation.untilMs));
-  const untilMs = Math.min(performance.now() + limits.commitGiveUpMs, claimEndMs);
-  if (queue === LATER_CLAIMS && !(await barrier(context, commits, 0))) {
+  const untilMs = Math.min(performance.now() + limits.commitGiveUpMs, claimEndOf(commits));
+  const isFresh = commits.every(({ reservation, unanswered }) => reservation.isFirst && unanswered === null);
+  if (!isFresh && !(await barrier(context, commits))) {
     over(commits, 'earlier-commit-in-progress');
     return;
   }
-  const isFresh = queue === FIRST_CLAIMS && commits.every(({ unanswered }) => unanswered === null);
   let statement: BatchStatement = isFresh ? INSERT_ALL : INSERT_UP_TO_STOCK;
 
   async function place(left: readonly Commit[]): Promise<Placed | 'again' | 'over'> {
-    const result = await insert(context, statement, connect, left, claimEndMs);
+    const result = await insert(context, statement, connect, left);
     if (result.kind === 'conflict') return 'again'; // with the same statement
     const isMembers = result.kind === 'rejected' && (statement === INSERT_UP_TO_STOCK || !isOfState(result));
     if (isMembers) throw new BatchRejected(result);
@@ -237,8 +268,8 @@ async function commitBatch(
       case 'rejected':
         return 'again';
       case 'unanswered':
-        for (const commit of left) commit.unanswered = result.reason;
-        return (await barrier(context, left, result.lateUntilMs)) ? 'again' : over(left, result.reason);
+        for (const commit of left) commit.unanswered = result;
+        return (await barrier(context, left)) ? 'again' : over(left, result.reason);
       default:
         return over(left, result.reason);
     }
@@ -249,17 +280,21 @@ async function commitBatch(
     {
       place,
       orderIdOf: ({ reservation }) => reservation.orderId,
-      inserted(commit) {
-        const { orderId, saleId, userId, quantity } = commit.reservation;
-        const order = { orderId, saleId, userId, status: 'pending', quantity } as const;
-        answer(commit, { kind: 'committed', order });
-      },
+      inserted: (commit) => answer(commit, committed(commit)),
       explain: (others) => answerWhatIsFound(context, others, answer),
     },
     untilMs,
   );
   over(left, 'contended');
 }
+
+function committed({ reservation: { orderId, saleId, userId, quantity } }: Commit): CommitResult {
+  return { kind: 'committed', order: { orderId, saleId, userId, status: 'pending', quantity } };
+}
+
+/** No statement with these commits takes effect later. */
+const claimEndOf = (commits: readonly Commit[]): number =>
+  Math.min(...commits.map(({ reservation }) => reservation.untilMs));
 
 /** Whether the state of the stores explains it: an order exists, units are missing, or a sale is in another epoch. */
 const isOfState = (failure: Rejected): boolean =>
@@ -271,12 +306,11 @@ async function insert(
   statement: BatchStatement,
   connect: () => Promise<Connection>,
   commits: readonly Commit[],
-  untilMs: number,
 ): Promise<Placed | Unanswered | Exclude<ExpectedFailure, { kind: 'unknown' }>> {
   const reservations = commits.map(({ reservation }) => reservation);
   const batch = { connect, attempts: reservations, others: epochsOf(reservations) };
   try {
-    return await placeMany(context.postgres, statement, batch, context.paymentWindowS, untilMs);
+    return await placeMany(context.postgres, statement, batch, context.paymentWindowS, claimEndOf(commits));
   } catch (error) {
     const failure = classifyPostgresError(error);
     switch (failure.kind) {
@@ -312,14 +346,17 @@ function epochsOf(reservations: readonly ClaimedReservation[]): [number[], numbe
 }
 
 /** Whether an earlier statement can no longer take effect, so that what is found afterwards is final. */
-function barrier({ postgres }: OrderCommitterContext, commits: readonly Commit[], lateUntilMs: number) {
+function barrier({ postgres }: OrderCommitterContext, commits: readonly Commit[]) {
   const saleIds = [...new Set(commits.map(({ reservation }) => reservation.saleId))];
+  const lateUntilMs = Math.max(...commits.map(({ unanswered }) => unanswered?.lateUntilMs ?? 0));
   return setBarrier(postgres, saleIds, lateUntilMs);
 }
 
 /** This try wrote nothing; an earlier one may have, when its answer was lost. */
 function notCommitted({ unanswered }: Commit, reason: string, cause: BusyCause = 'postgres'): CommitResult {
-  return unanswered === null ? { kind: 'busy', reason, cause } : { kind: 'unknown', reason: unanswered };
+  return unanswered === null
+    ? { kind: 'busy', reason, cause }
+    : { kind: 'unknown', reason: unanswered.reason };
 }
 
 /**
