@@ -2,7 +2,7 @@
 -- under its locks, that they are free and that the customer has no order; the fences reject a caller that has since lost a lease. What
 -- is checked again here, late payments, stock cuts and administrators change without a lock.
 --
--- KEYS 1 state         hash: epoch, paused, extraUnits, and the newest fencing token of each lock and counter
+-- KEYS 1 state         hash: epoch, paused, offer, extraUnits, and the newest fencing token of each lock and counter
 --      2 counters      hash that counts the units
 --      3 buyers        hash: user id -> "<order id> <reserved at>"
 --      4 reservations  sorted set of reservations that Postgres does not have yet
@@ -21,7 +21,7 @@
 --   {'not-loaded'}   the sale is not in Redis, or from another epoch; nothing was done
 --   {'late'}         the deadline has passed; nothing was done
 local userId, orderId = ARGV[1], ARGV[2]
-local state = redis.call('HMGET', KEYS[1], 'epoch', 'paused')
+local state = redis.call('HMGET', KEYS[1], 'epoch', 'paused', 'offer')
 if state[1] ~= ARGV[4] then return {'not-loaded'} end
 --#include clock
 --#include admits
@@ -53,7 +53,7 @@ for i = 6, #ARGV, 3 do
   end
 end
 local where = table.concat(places, ',')
-local reservedAt = instant .. (ARGV[6] == 'remaining' and where or ':' .. where)
+local reservedAt = instant .. (state[3] or '') .. (ARGV[6] == 'remaining' and where or ':' .. where)
 local record = orderId .. ' ' .. reservedAt
 redis.call('ZADD', KEYS[4], instant, userId .. ' ' .. record)
 for i = 6, #ARGV, 3 do

@@ -3,7 +3,7 @@
 -- customer was answered "busy", may be back with an older snapshot or on a replica that missed the release. Of a copy that is older than
 -- the last load, none is kept: no customer was answered because of one that the newer copy lacks.
 --
--- KEYS 1 state         hash: remaining, startsMs, endsMs, paused, maxPerOrder, termsVersion, extraUnits, epoch, loadedMs,
+-- KEYS 1 state         hash: remaining, startsMs, endsMs, paused, maxPerOrder, offer, termsVersion, extraUnits, epoch, loadedMs,
 --                      generation (see sold-out-latch.ts)
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 buyers        hash: user id -> "<order id> <reserved at>"

@@ -11,17 +11,18 @@
 --        order id in a new reservation
 local lines, n = {}, 0
 --#include clock
-local reservedAt = string.format('%.0f', nowMs)
+local instant = string.format('%.0f', nowMs)
 local isLate = nowMs >= tonumber(ARGV[2])
-local reserved = 'reserved = ' .. reservedAt
 local ID_LENGTH = 36 -- of an order
 -- Reused for each sale: new tables would cost more than their contents.
 local users, orders, records, entries = {}, {}, {}, {}
 
 for key = 1, #KEYS, 3 do
   local stateKey, buyersKey, reservationsKey = KEYS[key], KEYS[key + 1], KEYS[key + 2]
-  local state = redis.call('HMGET', stateKey, 'remaining', 'startsMs', 'endsMs', 'epoch', 'paused', 'maxPerOrder')
+  local state = redis.call('HMGET', stateKey, 'remaining', 'startsMs', 'endsMs', 'epoch', 'paused', 'maxPerOrder', 'offer')
   local free = tonumber(state[1] or '0')
+  local reservedAt = instant .. (state[7] or '')
+  local reserved = 'reserved = ' .. reservedAt
 
   local rejection
   if not state[1] or state[4] ~= ARGV[1] then
@@ -71,7 +72,7 @@ for key = 1, #KEYS, 3 do
       local record = orderId .. ' ' .. reservedAt .. suffix
       taken, units = taken + 1, units + quantity
       records[2 * taken - 1], records[2 * taken] = userId, record
-      entries[2 * taken - 1], entries[2 * taken] = reservedAt, userId .. ' ' .. record
+      entries[2 * taken - 1], entries[2 * taken] = instant, userId .. ' ' .. record
       if now then now[userId] = record end
       lines[n] = reserved .. suffix
     end

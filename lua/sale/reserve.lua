@@ -1,11 +1,12 @@
 -- Decides one attempt, atomically: pause, window, one per customer, limit, stock, deduction, record.
 --
--- KEYS 1 state         hash: remaining, startsMs, endsMs, paused, maxPerOrder, extraUnits, epoch
+-- KEYS 1 state         hash: remaining, startsMs, endsMs, paused, maxPerOrder, offer, extraUnits, epoch
 --      2 buyers        hash: user id -> "<order id> <reserved at>"
 --      3 reservations  sorted set of reservations that Postgres does not have yet: "<user id> <order id> <reserved at>" -> its
 --                      claim (see sale/claim.lua), at first the same instant. Reserved at: milliseconds since 1970, or '0' for an
---                      order that was not reserved; with segments, ':' and the segment of the unit follow. Of several units: 'x' and
---                      their number; if they are of several segments, each with its own, after commas: "1700000000000:3x2,7"
+--                      order that was not reserved; then the offer (see lib/terms.lua), which a reservation by an earlier version
+--                      lacks; with segments, ':' and the segment of the unit follow. Of several units: 'x' and their number; if they
+--                      are of several segments, each with its own, after commas: "1700000000000@4900:3x2,7"
 -- ARGV 1 user id
 --      2 order id, made by the caller; the same attempt sent twice takes its units once
 --      3 epoch in which the sale must have been loaded
@@ -19,7 +20,7 @@
 --   {'over-limit', most}                  an order may have at most that many
 --   {'late'}                              the deadline has passed
 --   {'not-loaded'}                        the sale is not in Redis, or from another epoch
-local state = redis.call('HMGET', KEYS[1], 'remaining', 'startsMs', 'endsMs', 'epoch', 'paused', 'maxPerOrder')
+local state = redis.call('HMGET', KEYS[1], 'remaining', 'startsMs', 'endsMs', 'epoch', 'paused', 'maxPerOrder', 'offer')
 if not state[1] or state[4] ~= ARGV[3] then return {'not-loaded'} end
 
 local held = redis.call('HGET', KEYS[2], ARGV[1])
@@ -42,7 +43,7 @@ if free < quantity then return {'not-enough', state[1]} end
 if nowMs >= tonumber(ARGV[4]) then return {'late'} end
 
 local instant = string.format('%.0f', nowMs)
-local reservedAt = quantity == 1 and instant or instant .. 'x' .. ARGV[5]
+local reservedAt = instant .. (state[7] or '') .. (quantity == 1 and '' or 'x' .. ARGV[5])
 local record = ARGV[2] .. ' ' .. reservedAt
 redis.call('ZADD', KEYS[3], instant, ARGV[1] .. ' ' .. record) -- first: only this key's type is still unverified
 redis.call('HSET', KEYS[2], ARGV[1], record)

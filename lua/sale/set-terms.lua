@@ -1,6 +1,6 @@
--- Takes over the terms of a sale from Postgres: window, pause, limit.
+-- Takes over the terms of a sale from Postgres: window, pause, limit, offer.
 --
--- KEYS 1 state  hash: startsMs, endsMs, paused, maxPerOrder, termsVersion, epoch, generation
+-- KEYS 1 state  hash: startsMs, endsMs, paused, maxPerOrder, offer, termsVersion, epoch, generation
 -- ARGV 1 terms  (see lib/terms.lua)
 --      2 epoch  in which the sale must have been loaded
 -- Reply  1 when they, or newer ones, are set; 0 when the sale is not in Redis, or from another epoch

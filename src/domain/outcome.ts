@@ -13,7 +13,7 @@ import type { Attempt, Order } from './order.ts';
 
 /** Units that Redis took for an order which Postgres does not have yet. */
 export interface Reservation extends Attempt {
-  /** By Redis's clock, milliseconds since 1970; more than one unit and segments follow. See lua/sale/reserve.lua. */
+  /** By Redis's clock, milliseconds since 1970; the offer, more than one unit and segments follow. See lua/sale/reserve.lua. */
   readonly reservedAt: string;
 }
 

@@ -23,8 +23,11 @@ export interface Sale {
   readonly spreadS?: number;
 }
 
-/** When a sale sells, and how many units of it an order may have. */
-export type SaleTerms = Pick<Sale, 'startsAt' | 'endsAt' | 'paused' | 'maxPerOrder'>;
+/** What a customer accepts with an order: it keeps both, however they change. */
+export type Offer = Pick<Sale, 'priceCents' | 'paymentWindowS'>;
+
+/** When a sale sells, how many units of it an order may have, and at which offer. */
+export type SaleTerms = Pick<Sale, 'startsAt' | 'endsAt' | 'paused' | 'maxPerOrder'> & Offer;
 
 /** Terms as they were at a version of the sale: each change by the service has a greater one. */
 export interface VersionedTerms extends SaleTerms {

@@ -50,7 +50,7 @@ export const salePaths: ZodOpenApiPathsObject = {
       operationId: 'changeSale',
       summary: 'Change a sale, or pause it',
       description:
-        'Once it is answered, no process sells by the old terms. Orders keep their price. A repeat changes nothing more.',
+        'Once it is answered, no process sells by the old terms. Orders keep their price and their time to pay, also those answered with 202 that are not committed yet. A repeat changes nothing more.',
       requestParams: { path: salePath },
       requestBody: body(s.saleChangesSchema),
       answers: { '200': json(a.saleSchema, 'The sale') },

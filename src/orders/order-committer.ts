@@ -41,9 +41,7 @@ import {
 import type { Unanswered } from '../store/late-requests.ts';
 import {
   type BatchStatement,
-  COUNT_IN_EPOCH,
-  IN_EPOCH,
-  insertOrders,
+  insertReserved,
   insertUpToStock,
   type Placed,
   placeMany,
@@ -53,6 +51,7 @@ import type { OrderTable } from '../store/postgres/orders.ts';
 import { placeInRounds } from '../store/postgres/place-in-rounds.ts';
 import { type Connection, type PostgresStore, sharedConnections } from '../store/postgres/pool.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
+import { offerOf } from '../store/redis/sale-records.ts';
 import { explanations } from './uninserted-orders.ts';
 
 export interface OrderCommitter {
@@ -89,27 +88,18 @@ export interface OrderCommitterContext {
  * All orders or none. Redis has checked for an earlier order of each customer, so conflicts are rare; not checking again before
  * each insert is what makes this statement cheap.
  */
-const insertAll = (name: string, where = '') =>
-  insertOrders({
-    name,
-    rows: `SELECT input.id, input.sale_id, input.user_id, coalesce(input.quantity, 1), sales.price_cents, sales.payment_window_s
-         FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[]) AS input (id, sale_id, user_id, quantity)
-         JOIN sales ON sales.id = input.sale_id ${where}`,
-    count: COUNT_IN_EPOCH,
-    many: true,
-  });
-const INSERT_ALL = insertAll('commit-orders-of-sale');
+const INSERT_ALL = insertReserved('commit-orders-of-sale');
 /**
  * The same, and fails when another transaction keeps the row of a sale. It waits for other processes, which keep a row for one statement. Without
  * a wait (SKIP LOCKED) it would have to lock the rows before it inserts, and late payments lock the customer first.
  */
-const INSERT_UNHELD = insertAll(
+const INSERT_UNHELD = insertReserved(
   'commit-orders',
-  `WHERE (SELECT set_config('lock_timeout', '${limits.sharedBatchLockMs}', true)) IS NOT NULL`,
+  `(SELECT set_config('lock_timeout', '${limits.sharedBatchLockMs}', true)) IS NOT NULL`,
 );
-const INSERT_UP_TO_STOCK = insertUpToStock('commit-orders-up-to-stock', {
-  ...{ condition: IN_EPOCH, isLimited: false, skipLocked: false }, // Redis has checked the limit
-});
+/** Redis has checked the limit. */
+const UP_TO_STOCK = { isLimited: false, skipLocked: false };
+const INSERT_UP_TO_STOCK = insertUpToStock('commit-orders-up-to-stock', UP_TO_STOCK);
 
 const UNIQUE_VIOLATION = '23505';
 const NO_UNIT = 'sales_sold_within_stock';
@@ -308,7 +298,10 @@ async function insert(
   commits: readonly Commit[],
 ): Promise<Placed | Unanswered | Exclude<ExpectedFailure, { kind: 'unknown' }>> {
   const reservations = commits.map(({ reservation }) => reservation);
-  const batch = { connect, attempts: reservations, others: epochsOf(reservations) };
+  const offers = reservations.map(offerOf);
+  const prices = offers.map((offer) => offer?.priceCents ?? null);
+  const windows = offers.map((offer) => offer?.paymentWindowS ?? null);
+  const batch = { connect, attempts: reservations, others: [...epochsOf(reservations), prices, windows] };
   try {
     return await placeMany(context.postgres, statement, batch, context.paymentWindowS, claimEndOf(commits));
   } catch (error) {

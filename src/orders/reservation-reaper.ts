@@ -97,7 +97,7 @@ export type PreviousPass = Map<number, string>;
 
 interface Suspect {
   readonly sale: Sale;
-  /** Whether Redis has another window, pause or limit. */
+  /** Whether Redis has other terms. */
   readonly isChanged: boolean;
 }
 
@@ -153,7 +153,7 @@ function differs({ free, pending, held }: SaleDigest, sale: Sale): boolean {
   return free !== null && pending === 0 && (free !== freeUnits(sale) || held !== sale.sold);
 }
 
-/** Window, pause or limit was changed in Postgres. */
+/** The terms were changed in Postgres. */
 async function takeOverTerms({ mirror, log }: ReaperContext, sale: Sale): Promise<void> {
   await mirror.setTerms(sale);
   log('took over changed terms', { saleId: sale.id });

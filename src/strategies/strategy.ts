@@ -43,7 +43,7 @@ export interface Strategy {
   /** Prepares the strategy's store for a sale. Idempotent. Absent: nothing to prepare. */
   load?(sale: Pick<Sale, 'id'>): Promise<void>;
   /**
-   * Takes over the terms of a sale (window, pause, limit) that Postgres has committed. Absent: it reads them in Postgres. Once it has
+   * Takes over the terms of a sale (window, pause, limit, offer) that Postgres has committed. Absent: it reads them in Postgres. Once it has
    * resolved, no process decides by older ones. @throws what the stores throw
    */
   setTerms?(sale: Pick<Sale, 'id'>): Promise<void>;

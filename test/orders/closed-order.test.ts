@@ -1,6 +1,6 @@
-/** With CONFIRM=accepted: the answer to a customer never names an order that is closed. */
+/** With CONFIRM=accepted: the answer to a customer never names an order that is closed, and the order is as it was when it was answered. */
 import { expect, it } from 'vitest';
-import { attempt, buy, createSale, eventually } from '../support/client.ts';
+import { attempt, buy, call, createSale, eventually, patch, pay } from '../support/client.ts';
 import { whileLocked } from '../support/nemesis.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
@@ -36,3 +36,32 @@ it('does not answer with a closed order', async () => {
   closing.release();
   expect(await again).toMatchObject({ status: 503, body: { reason: 'order-just-closed' } });
 });
+
+it.each(['lua', 'segmented-lock', 'global-lock'])(
+  '%s: an order that was answered with 202 keeps the price and the time to pay of that moment',
+  async (STRATEGY) => {
+    await using stores = await openTestStores();
+    await using service = await startService({ ...envOf(stores), STRATEGY, CONFIRM: 'accepted' });
+    const terms = { priceCents: 100, paymentWindowS: 60, maxPerOrder: 5 };
+    const sale = await createSale(service.url, 10, terms);
+    const commitsOf = async (saleId: number, userId: string, changes: object) => {
+      const { orderId } = await whileLocked(stores.sql, 'LOCK TABLE orders IN SHARE MODE', [], async () => {
+        const { status, body } = await buy(service.url, saleId, userId, 2);
+        expect(status).toBe(202);
+        expect((await patch(`${service.url}/sales/${saleId}`, changes)).status).toBe(200);
+        return body;
+      });
+      const read = () => call(`${service.url}/orders/${orderId}`);
+      await expect.poll(read, { timeout: 30_000 }).toMatchObject({ status: 200 });
+      const { body } = await read();
+      const windowMs = Date.parse(String(body.expiresAt)) - Date.parse(String(body.createdAt));
+      return { orderId, priceCents: body.priceCents, windowS: windowMs / 1_000 };
+    };
+    const ann = await commitsOf(sale.id, 'ann', { priceCents: 500, paymentWindowS: null });
+    expect(ann).toMatchObject({ priceCents: 100, windowS: 60 });
+    const paid = { status: 200, body: { status: 'paid', priceCents: 100, amountCents: 200 } };
+    expect(await pay(service.url, ann.orderId, 'p-1', 200)).toMatchObject(paid);
+    const bob = await commitsOf(sale.id, 'bob', { priceCents: 0, paymentWindowS: 60 });
+    expect(bob).toMatchObject({ priceCents: 500, windowS: 900 });
+  },
+);

@@ -255,6 +255,39 @@ it('bounds the orders answered with 202 that Postgres does not take, until the r
   expect([settlement.isBehind, committer.backlog]).toEqual([false, 1]);
 });
 
+it('commits abandoned reservations at the offer at which they were made', async () => {
+  const saleId = await makeSale(10);
+  const committer = startCommitter();
+  const made = {
+    ann: '1@100/60:3x2,7',
+    bob: '1@0x2',
+    cyd: '1', // by an earlier version: the offer of the sale
+    dan: '1:2x2',
+  };
+  for (const [user, reservedAt] of Object.entries(made))
+    await redis.redis.zadd(
+      `stampede:{sale:${saleId}}:reservations`,
+      1,
+      `${user} ${randomUUID()} ${reservedAt}`,
+    );
+  const health = testHealth(() => {}).loop('reservation-reaper');
+  const context = { ...settling(postgres), committer, sales: saleTable(postgres), log() {}, health };
+  await reapOnce(context);
+  const { rows } = await stores.sql.query(
+    `SELECT user_id || ': ' || quantity || ' at ' || price_cents || ' for ' || extract(epoch FROM expires_at - created_at)::int AS of
+     FROM orders WHERE sale_id = $1 ORDER BY user_id`,
+    [saleId],
+  );
+  const placed = [
+    'ann: 3 at 100 for 60',
+    'bob: 2 at 0 for 900',
+    'cyd: 1 at 250 for 900',
+    'dan: 2 at 250 for 900',
+  ];
+  expect(rows.map((row) => row.of)).toEqual(placed);
+  expect(await sold(saleId)).toBe(8);
+});
+
 it('is busy when the row of the sale is not free in time, and has placed nothing', async () => {
   const committer = startCommitter();
   const saleId = await makeSale(10);

@@ -29,6 +29,7 @@ async function prepare(world: string, stock: number): Promise<void> {
       paused: kind === 'paused' ? '1' : '',
       epoch: kind === 'old' ? EPOCH - 1 : EPOCH,
       startsMs: kind === 'early' ? now + 60_000 : sale === 1 ? now - 60_000 : '',
+      ...(sale === 1 && { offer: '@500/60' }), // the others were loaded by an earlier version
       endsMs: kind === 'late' ? now - 1 : sale === 1 ? now + 60_000 : '',
     });
     await redis.redis.hset(keysOf(world, sale).buyers, 'user-0', 'order-before 7');
@@ -55,9 +56,9 @@ async function stateOf(world: string, sale: number) {
   return {
     remaining: await redis.redis.hget(keys.state, 'remaining'),
     extra: await redis.redis.hget(keys.state, 'extraUnits'),
-    quantities: entries
+    terms: entries
       .filter((_, i) => i % 2 === 0)
-      .map((entry) => /x\d+$/.exec(entry)?.[0])
+      .map((entry) => entry.split(' ')[2]!.replace(/^\d+/, ''))
       .sort(),
     buyers: Object.fromEntries(Object.entries(buyers).map(([user, value]) => [user, value.split(' ')[0]])),
   };

@@ -61,12 +61,37 @@ export const COUNT_UNLESS_PAUSED = COUNT_BY_SALE.replace(
 const RESERVED_IN =
   'ARRAY(SELECT epoch FROM unnest($7::int[], $8::int[]) AS r (sale_id, epoch) WHERE r.sale_id = sales.id)';
 /** The same, and fails if a sale was loaded in another epoch since. It waits for a load that has begun, and then sees its epoch. */
-export const COUNT_IN_EPOCH = COUNT_BY_SALE.replace(
+const COUNT_IN_EPOCH = COUNT_BY_SALE.replace(
   'before_deadline($6)',
   `before_deadline($6) * in_epoch(mirror_epoch, ${RESERVED_IN})`,
 );
 /** That a sale was not. */
-export const IN_EPOCH = `(mirror_epoch <> ANY (${RESERVED_IN})) IS NOT TRUE`;
+const IN_EPOCH = `(mirror_epoch <> ANY (${RESERVED_IN})) IS NOT TRUE`;
+
+/** The orders of a batch. Those that were reserved have offers, $9 prices (null: none) and $10 payment windows; otherwise that of the sale counts. */
+const input = (isReserved: boolean): string => {
+  const [values, names] = isReserved ? [', $9::int[], $10::int[]', ', price_cents, window_s'] : ['', ''];
+  return `SELECT id, sale_id, user_id, coalesce(quantity, 1) AS quantity, place${names}
+    FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[]${values}) WITH ORDINALITY AS t (id, sale_id, user_id, quantity${names}, place)`;
+};
+const offer = (isReserved: boolean, sale: string): string =>
+  isReserved
+    ? `coalesce(input.price_cents, ${sale}.price_cents) AS price_cents,
+       CASE WHEN input.price_cents IS NULL THEN ${sale}.payment_window_s ELSE input.window_s END AS payment_window_s`
+    : `${sale}.price_cents, ${sale}.payment_window_s`;
+
+/**
+ * Inserts all orders of a batch that were reserved, or none.
+ * @param where a condition
+ */
+export const insertReserved = (name: string, where = 'true'): Statement =>
+  insertOrders({
+    name,
+    rows: `SELECT input.id, input.sale_id, input.user_id, input.quantity, ${offer(true, 'sales')}
+           FROM (${input(true)}) AS input JOIN sales ON sales.id = input.sale_id WHERE ${where}`,
+    count: COUNT_IN_EPOCH,
+    many: true,
+  });
 
 /**
  * Usually a batch inserts all of its orders, and one row reports that: hundreds of rows with one id each would cost the client
@@ -146,7 +171,7 @@ export function insertIf(name: string, condition: string): Statement {
  * locked, as an UPDATE of `sold` locks them, so that foreign keys to them are checked meanwhile; after waiting for that
  * lock, `sale` has the row's newest version. A customer with an active order takes no unit, and no INSERT is tried: while that
  * order is being cancelled, an INSERT would wait for the cancellation with the row locked.
- * @param condition under which a sale sells; other sales are not locked
+ * @param condition under which a sale sells; other sales are not locked. Missing: the orders were reserved, in the epoch of the sale
  * @param isLimited only orders within the sale's limit
  * @param skipLocked skips the orders of a sale whose row is locked; otherwise waits for it
  */
@@ -158,7 +183,7 @@ export function insertUpToStock(name: string, options: UpToStock): ByQuantity {
 }
 
 interface UpToStock {
-  readonly condition: string;
+  readonly condition?: string;
   readonly isLimited: boolean;
   readonly skipLocked: boolean;
 }
@@ -174,20 +199,19 @@ function insertNewcomers(
   name: string,
   { condition, isMixed, isLimited, skipLocked }: UpToStock & { readonly isMixed: boolean },
 ): Statement {
+  const isReserved = condition === undefined;
   const turn = 'OVER (PARTITION BY input.sale_id ORDER BY input.place)';
   const fits = isMixed
     ? 'taken > coalesce(lag(taken) OVER (PARTITION BY sale_id ORDER BY place), 0)'
     : 'taken <= free';
   return insertOrders({
     name,
-    before: `input AS (
-      SELECT id, sale_id, user_id, coalesce(quantity, 1) AS quantity, place
-      FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[]) WITH ORDINALITY AS t (id, sale_id, user_id, quantity, place)
+    before: `input AS (${input(isReserved)}
     ), sale AS (
       SELECT id, price_cents, payment_window_s, max_per_order, stock - sold AS free FROM sales
-      WHERE id IN (SELECT sale_id FROM input) AND ${condition} ORDER BY id FOR NO KEY UPDATE${skipLocked ? ' SKIP LOCKED' : ''}
+      WHERE id IN (SELECT sale_id FROM input) AND ${condition ?? IN_EPOCH} ORDER BY id FOR NO KEY UPDATE${skipLocked ? ' SKIP LOCKED' : ''}
     ), newcomers AS (
-      SELECT input.id, input.sale_id, input.user_id, input.quantity, sale.price_cents, sale.payment_window_s, sale.free, input.place,
+      SELECT input.id, input.sale_id, input.user_id, input.quantity, ${offer(isReserved, 'sale')}, sale.free, input.place,
         ${isMixed ? 'units_taken(input.quantity, sale.free)' : 'row_number()'} ${turn} AS taken
       FROM input JOIN sale ON sale.id = input.sale_id${isLimited ? ' AND input.quantity <= sale.max_per_order' : ''}
       LEFT JOIN LATERAL (

@@ -11,7 +11,8 @@ export const ACTIVE = `status IN ('pending', 'paid')`;
 const COLUMNS = `id AS "orderId", sale_id AS "saleId", user_id AS "userId", status, quantity, price_cents AS "priceCents",
   price_cents * quantity AS "amountCents", created_at AS "createdAt", expires_at AS "expiresAt", paid_at AS "paidAt",
   closed_at AS "closedAt"`;
-const TERMS = `starts_at AS "startsAt", ends_at AS "endsAt", paused, max_per_order AS "maxPerOrder", version`;
+const TERMS = `starts_at AS "startsAt", ends_at AS "endsAt", paused, max_per_order AS "maxPerOrder", price_cents AS "priceCents",
+  payment_window_s AS "paymentWindowS", version`;
 
 /**
  * The orders of a customer, through the points, of which each order has an entry: an index of orders by customer would slow every

@@ -357,7 +357,7 @@ export function createSaleMirror(
       const seen = (await snapshot(state, counters, reservations, buyers, await epochOf(saleId))) as Values;
       return seen && { remaining: seen[0], pending: seen[1], generation: seen[2], held: seen[3] };
     },
-    /** Takes over window, pause and limit of a sale from Postgres, unless Redis has newer ones. A sale that is not in Redis is loaded. */
+    /** Takes over the terms of a sale from Postgres, unless Redis has newer ones. A sale that is not in Redis is loaded. */
     async setTerms(sale: Pick<Sale, 'id'>): Promise<void> {
       const terms = await orders.terms(sale.id);
       if (terms === null) return;

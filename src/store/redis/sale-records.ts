@@ -1,12 +1,26 @@
 /** How a sale is written in Redis: its terms, its reservations and its buyers. See lua/sale/reserve.lua and load.lua. */
 import type { Attempt } from '../../domain/order.ts';
 import type { Reservation } from '../../domain/outcome.ts';
-import type { SaleTerms, VersionedTerms } from '../../domain/sale.ts';
+import type { Offer, SaleTerms, VersionedTerms } from '../../domain/sale.ts';
 
-/** The terms of a sale as Redis has them, without their version (see lua/lib/terms.lua), joined by spaces: instants in milliseconds since 1970, or ''; '1' while it is paused, or ''. */
-export function termsOf({ startsAt, endsAt, paused, maxPerOrder }: SaleTerms): string {
+/**
+ * The terms of a sale as Redis has them, without their version (see lua/lib/terms.lua), joined by spaces: instants in milliseconds since
+ * 1970, or ''; '1' while it is paused, or ''; the limit; the offer.
+ */
+export function termsOf(terms: SaleTerms): string {
+  const { startsAt, endsAt, paused, maxPerOrder, priceCents, paymentWindowS } = terms;
   const instants = [startsAt, endsAt].map((at) => (at === null ? '' : Date.parse(at)));
-  return [...instants, paused ? '1' : '', maxPerOrder].join(' ');
+  const offer = `@${priceCents}${paymentWindowS === null ? '' : `/${paymentWindowS}`}`;
+  return [...instants, paused ? '1' : '', maxPerOrder, offer].join(' ');
+}
+
+/** The offer at which a reservation was made; null: an earlier version made it, which did not record it. */
+export function offerOf({ reservedAt }: Pick<Reservation, 'reservedAt'>): Offer | null {
+  const at = reservedAt.indexOf('@');
+  if (at < 0) return null;
+  const priceCents = Number.parseInt(reservedAt.slice(at + 1), 10);
+  const slash = reservedAt.indexOf('/', at);
+  return { priceCents, paymentWindowS: slash < 0 ? null : Number.parseInt(reservedAt.slice(slash + 1), 10) };
 }
 
 export const versionedTerms = (terms: VersionedTerms): string => `${termsOf(terms)} ${terms.version}`;
