@@ -51,7 +51,7 @@ export function ticketRoutes(context: TicketContext, callers: Callers): Router {
       const detail = 'Repeat the request with a proof of work: see docs/reference/tickets.md.';
       throw new ProblemError('proof-required', detail, challenge);
     }
-    const unpaid = await orders.unpaidOf(customer, nowMs - limits.tickets.unpaidWithinMs);
+    const unpaid = await orders.unpaidOf(customer, limits.tickets.unpaidWithinMs);
     const unpaidS = waitOf(unpaid, nowMs);
     if (unpaidS !== null) {
       context.onRefused('unpaid-orders');

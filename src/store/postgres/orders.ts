@@ -68,13 +68,10 @@ export function orderTable(postgres: PostgresStore) {
       );
       return rows[0] === undefined ? null : fromRow<Order>(rows[0]);
     },
-    /** Orders of a sale, newest first. */
+    /** Orders of a sale, in descending order of their ids: newest first, by the clocks of the processes that placed them. */
     async list(saleId: number, { limit, before, status, search }: OrderQuery) {
-      // An order id begins with its time: the index of ids is read back to an hour before the sale was created, since clocks differ.
       const { rows } = await pool.query(
         `SELECT ${COLUMNS} FROM orders WHERE sale_id = $1
-           AND id >= (SELECT (lpad(to_hex((extract(epoch FROM created_at - interval '1 hour') * 1000)::bigint), 12, '0')
-             || repeat('0', 20))::uuid FROM sales WHERE sales.id = $1)
            AND ($2::uuid IS NULL OR id < $2) AND ($3::text IS NULL OR status = $3)
            AND ($4::text IS NULL OR strpos(lower(user_id), lower($4)) > 0 OR starts_with(id::text, lower($4)))
          ORDER BY id DESC LIMIT $5`,
@@ -97,16 +94,14 @@ export function orderTable(postgres: PostgresStore) {
       });
       return rows.map(fromRow<Order>);
     },
-    /** A customer's reservations of any sale since an instant that were not paid. */
-    async unpaidOf(userId: string, sinceMs: number) {
-      // An order id begins with its time.
-      const hex = sinceMs.toString(16).padStart(12, '0');
+    /** A customer's reservations of any sale that were not paid. @param withinMs how long ago they were placed at most, by Postgres's clock */
+    async unpaidOf(userId: string, withinMs: number) {
       const { rows } = await pool.query<UnpaidOrders>(
         `SELECT (count(*) FILTER (WHERE o.status = 'pending'))::int AS pending,
            (count(*) FILTER (WHERE o.status IN ('expired', 'cancelled')))::int AS closed,
            max(o.closed_at) FILTER (WHERE o.status IN ('expired', 'cancelled')) AS "lastClosedAt"
-         ${WITH_POINTS} AND p.user_id = $1 AND p.source_id >= $2`,
-        [userId, `${hex.slice(0, 8)}-${hex.slice(8)}`],
+         ${WITH_POINTS} AND p.user_id = $1 AND p.created_at >= now() - $2 * interval '1 millisecond'`,
+        [userId, withinMs],
       );
       return rows[0]!;
     },
