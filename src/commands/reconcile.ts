@@ -6,6 +6,7 @@ import { readArguments } from '../config/arguments.ts';
 import { type Config, parseEnv } from '../config/env.ts';
 import { loadEnvFile } from '../config/env-file.ts';
 import { ConfigError, OperatorError } from '../config/errors.ts';
+import { limits } from '../config/limits.ts';
 import { LOCAL_FOLDER, readStoreUrls } from '../local/urls.ts';
 import { createInstruments } from '../metrics/instruments.ts';
 import { backgroundHealth } from '../metrics/loop-health.ts';
@@ -36,27 +37,28 @@ async function main(): Promise<number> {
     const context = { mirror, sales, orders };
     let different = 0;
     let unread = 0;
-    for (const listed of await sales.recent()) {
-      const saleId = listed.id;
-      const verdict = await compareSale(context, listed).catch((error) => {
-        const isOfSale = isAnswer(error) || storeFailure(error).kind === 'defect';
-        if (!isOfSale) throw error; // the stores do not answer: nor would they for the next sale
-        say(`could not compare sale ${saleId}: ${error.message}`);
-        unread++;
-      });
-      if (verdict === undefined) continue;
-      const { differences } = verdict;
-      for (const difference of differences) say(`sale ${saleId}: ${difference}`);
-      if (differences.length === 0) continue;
-      different++;
-      if (values.check || mirror === null || outbox === null) continue;
-      while ((await outbox.publish()) > 0);
-      const sale = (await sales.get(saleId))!;
-      await repair({ ...context, mirror, instruments: reports.instruments, log: () => {} }, sale);
-      if ((await compare(context, sale)).differences.size > 0) continue;
-      say(`sale ${saleId}: repaired`);
-      different--;
-    }
+    for await (const page of sales.recent(limits.scanBatch))
+      for (const listed of page) {
+        const saleId = listed.id;
+        const verdict = await compareSale(context, listed).catch((error) => {
+          const isOfSale = isAnswer(error) || storeFailure(error).kind === 'defect';
+          if (!isOfSale) throw error; // the stores do not answer: nor would they for the next sale
+          say(`could not compare sale ${saleId}: ${error.message}`);
+          unread++;
+        });
+        if (verdict === undefined) continue;
+        const { differences } = verdict;
+        for (const difference of differences) say(`sale ${saleId}: ${difference}`);
+        if (differences.length === 0) continue;
+        different++;
+        if (values.check || mirror === null || outbox === null) continue;
+        while ((await outbox.publish()) > 0);
+        const sale = (await sales.get(saleId))!;
+        await repair({ ...context, mirror, instruments: reports.instruments, log: () => {} }, sale);
+        if ((await compare(context, sale)).differences.size > 0) continue;
+        say(`sale ${saleId}: repaired`);
+        different--;
+      }
     const agreement = mirror === null ? 'Postgres agrees with itself.' : 'Redis agrees with Postgres.';
     if (unread > 0) say(`${unread} sales could not be compared.`);
     if (different > 0 || unread === 0) say(different === 0 ? agreement : `${different} sales differ.`);

@@ -16,7 +16,7 @@ import type { SaleMirror } from '../store/redis/sale-mirror.ts';
 import { busy } from './problems.ts';
 
 export interface Reads {
-  readonly sales: Pick<SaleTable, 'get' | 'getWithSeed' | 'list' | 'watch' | 'recent'>;
+  readonly sales: Pick<SaleTable, 'get' | 'getWithSeed' | 'list' | 'watch'>;
   readonly orders: OrderTable;
   readonly uncommitted: UncommittedOrders;
   readonly refunds: { get(saleId: number): Promise<SaleRefund | null> };
@@ -35,7 +35,6 @@ export function readsFrom(postgres: PostgresStore, mirror: SaleMirror | null): R
     sales: {
       get: coalesce((saleId: number) => sales.get(saleId)),
       getWithSeed: coalesce((saleId: number) => sales.getWithSeed(saleId)),
-      recent: () => sales.recent(),
       watch: (saleIds) => sales.watch(saleIds),
       list: ({ limit, before, search, state }) => list(JSON.stringify({ limit, before, search, state })),
     },

@@ -15,7 +15,7 @@ import type { MirrorSnapshot, SaleMirror } from '../store/redis/sale-mirror.ts';
 export interface ReconcileContext {
   /** Null for a strategy without a mirror. */
   readonly mirror: SaleMirror | null;
-  readonly sales: Pick<SaleTable, 'get' | 'recent'>;
+  readonly sales: Pick<SaleTable, 'get'>;
   readonly orders: OrderTable;
 }
 

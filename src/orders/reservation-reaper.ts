@@ -106,11 +106,9 @@ async function* suspects(context: ReaperContext, memory: PreviousPass | null): A
   const { sales, mirror, committer } = context;
   const sawPending = committer.beginPass();
   let pending = 0;
-  const all = await sales.recent();
   const before = memory && new Map(memory);
   memory?.clear();
-  for (let from = 0; from < all.length; from += limits.scanBatch) {
-    const some = all.slice(from, from + limits.scanBatch);
+  for await (const some of sales.recent(limits.scanBatch)) {
     // When one of them cannot be read, each is checked by itself.
     const seen = await mirror.scan(some.map(({ id }) => id)).catch(() => null);
     pending =

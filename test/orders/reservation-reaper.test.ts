@@ -90,6 +90,19 @@ it('repairs every sale at once before the first request', async () => {
   expect(await pass(null)).toEqual(saleIds);
 });
 
+it('reads the sales in pages, without those that ended a week ago', async () => {
+  const [first, second, ended, ...others] = saleIds as [number, number, number, number, number];
+  await stores.sql.query(
+    `UPDATE sales SET ends_at = now() - CASE id WHEN $1 THEN interval '6 days' ELSE interval '8 days' END WHERE id IN ($1, $2)`,
+    [second, ended],
+  );
+  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 30 * 24 * 3_600_000 }); // the process's clock does not count
+  const pages: number[][] = [];
+  for await (const page of context.sales.recent(2)) pages.push(page.map(({ id }) => id));
+  vi.useRealTimers();
+  expect(pages).toEqual([[first, second], others]);
+});
+
 it('does not compare sales that are selling', async () => {
   const memory: PreviousPass = new Map();
   const compared = vi.spyOn(context.mirror, 'snapshot');

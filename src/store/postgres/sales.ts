@@ -29,9 +29,6 @@ export interface SaleChanges extends Partial<Omit<NewSale, 'stock' | 'spreadS'>>
 
 export type SaleTable = ReturnType<typeof saleTable>;
 
-/** A sale that ended longer ago has no reservations, even allowing for clock errors and outages. */
-const RECENT_MS = 7 * 24 * 3600 * 1000;
-
 export function saleTable(postgres: PostgresStore) {
   const { pool, prisma } = postgres;
   const read = async (where: Prisma.Sql) =>
@@ -93,11 +90,15 @@ export function saleTable(postgres: PostgresStore) {
       const where = wanted.length === 0 ? Prisma.empty : Prisma.sql`WHERE ${Prisma.join(wanted, ' AND ')}`;
       return read(Prisma.sql`${where} ORDER BY id DESC LIMIT ${limit}`);
     },
-    /** Sales that have not ended, or ended recently: all that can have reservations. */
-    async recent() {
-      // This clock may be hours off: it only bounds the search.
-      const since = new Date(Date.now() - RECENT_MS);
-      return read(Prisma.sql`WHERE ends_at IS NULL OR ends_at > ${since}`);
+    /** Sales that have not ended, or ended less than a week ago: all that can have reservations. By id, in pages, each read when it is used. */
+    async *recent(pageSize: number): AsyncGenerator<readonly Sale[]> {
+      for (let last: Sale | undefined, isLast = false; !isLast; ) {
+        const page = await read(Prisma.sql`WHERE id > ${last?.id ?? 0}
+          AND (ends_at IS NULL OR ends_at > now() - interval '7 days') ORDER BY id LIMIT ${pageSize}`);
+        if (page.length > 0) yield page;
+        last = page.at(-1);
+        isLast = page.length < pageSize;
+      }
     },
     /**
      * Adds units to the stock or cuts it, but never below the number sold.
