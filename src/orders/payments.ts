@@ -20,7 +20,8 @@
  * All of an effect is one transaction, which also inserts the notification: an acknowledged notification has taken effect. Where Redis
  * decides, the units and the customer of an expired order are taken there first, in one step: units that are free in Postgres may be
  * reserved, and the customer may have a reservation, with CONFIRM=accepted one that was answered with 202. The transaction locks the
- * order's changes in the outbox before: a release that is published after that step would free the units again. While Redis is
+ * order's changes in the outbox before: a release that is published after that step would free the units again. Units that a try took and
+ * did not use are released through the outbox, unless another try has used them: it may have revived the order since. While Redis is
  * unavailable, Postgres alone decides; with CONFIRM=accepted the answer is busy, because the units may belong to a 202.
  */
 import type pg from 'pg';
@@ -121,7 +122,8 @@ export function createPayments(context: PaymentsContext): Payments {
       if (decision.kind !== 'done') return decision;
       if (decision.effect !== 'none' && decision.effect !== 'surplus')
         instruments.transitions.inc({ to: decision.effect });
-      if (decision.effect === 'revived') await outbox?.publish([given.orderId]);
+      if (decision.effect === 'revived' || decision.effect === 'refund-due')
+        await outbox?.publish([given.orderId]);
       const order = await afterWrite(orders.get(given.orderId));
       return order === UNREAD ? { kind: 'unknown', reason: order } : { kind: 'done', order: order! };
     },
@@ -208,6 +210,7 @@ async function apply(
     status,
   ]);
   await addTask(client, 'refund', orderId, refund);
+  if (units.areTaken) await releaseLater(client, orderId);
   return 'refund-due';
 }
 
@@ -225,7 +228,7 @@ async function takeUnits(
     return null;
   });
   if (reply === null && confirm === 'accepted') return 'busy';
-  if (reply === 'taken') units.takenFor = order;
+  units.areTaken = reply === 'taken';
   return reply !== 'refused';
 }
 
@@ -246,26 +249,22 @@ async function prepareMirror(
   await publish([orderId]);
 }
 
-/** One try. Units that were taken but not used are returned; if Redis does not receive them, the reaper repairs the sale. */
+/** One try. If it fails, and the units that it took cannot be released, the reaper repairs the sale. */
 async function attempt(context: PaymentsContext, given: Notification): Promise<Decision> {
   const { postgres, orders, outbox, onError } = context;
-  const units: TakenUnits = { takenFor: null };
-  let isUsed = false;
+  const units: TakenUnits = { areTaken: false };
   // Before the transaction, which would otherwise wait for a second connection.
   const order = outbox === null ? null : await orders.get(given.orderId);
   if (outbox !== null && order?.status === 'expired') await prepareMirror(context, outbox, order);
   try {
     return await inTransaction(postgres.pool, async (client) => {
       const value = await decide(context, client, given, units);
-      isUsed = value.kind === 'done' && value.effect === 'revived';
       return { commit: value.kind === 'done', value };
     });
   } catch (error) {
-    isUsed &&= classifyPostgresError(error).kind === 'unknown'; // it may be committed
+    if (units.areTaken)
+      await releaseLater(postgres.pool, given.orderId).catch((error) => onError('release-units', error));
     throw error;
-  } finally {
-    if (units.takenFor !== null && !isUsed)
-      await outbox?.mirror.undoRevival(units.takenFor).catch((error) => onError('return-units', error));
   }
 }
 
@@ -286,10 +285,9 @@ async function withoutEffect(
   return { kind: 'unmatched', reason };
 }
 
-/** What one try to revive an order has done in Redis. */
+/** Whether one try to revive an order has taken its units in Redis. */
 interface TakenUnits {
-  /** The order for which units were taken there; null: none were. */
-  takenFor: Attempt | null;
+  areTaken: boolean;
 }
 
 async function lockOrder(client: pg.PoolClient, orderId: string): Promise<Row | null> {
@@ -362,6 +360,15 @@ async function publishLater(client: pg.PoolClient, orderId: string): Promise<voi
   await client.query('DELETE FROM mirror_outbox WHERE order_id = $1', [orderId]);
   await client.query(
     `INSERT INTO mirror_outbox (sale_id, change, order_id, user_id, units) SELECT sale_id, 'take', id, user_id, quantity FROM orders WHERE id = $1`,
+    [orderId],
+  );
+}
+
+/** Adds the release of the order's units in Redis to the outbox, unless a try that revived it has committed; waits for one in progress. */
+async function releaseLater(db: Pick<pg.PoolClient, 'query'>, orderId: string): Promise<void> {
+  await db.query(
+    `INSERT INTO mirror_outbox (sale_id, change, order_id, user_id, units)
+     SELECT sale_id, 'release', id, user_id, quantity FROM orders WHERE id = $1 AND status <> 'paid' FOR UPDATE`,
     [orderId],
   );
 }

@@ -8,7 +8,7 @@ import { createPayments } from '../../src/orders/payments.ts';
 import { uncommittedOrders } from '../../src/orders/uncommitted-orders.ts';
 import { createOutboxRelay } from '../../src/store/outbox-relay.ts';
 import { type OrderTable, orderTable } from '../../src/store/postgres/orders.ts';
-import { openPostgres } from '../../src/store/postgres/pool.ts';
+import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
 import { redisEpochs } from '../../src/store/redis/epochs.ts';
@@ -75,10 +75,15 @@ async function commit(reservation: ClaimedReservation): Promise<string> {
 
 const outbox = () => createOutboxRelay(postgres, mirror, testHealth(onError).loop('mirror-outbox'));
 
-async function pay(reservation: Reservation): Promise<string | undefined> {
+/** @param through what the payment uses instead of the shared connections */
+async function pay(
+  { orderId }: Reservation,
+  notificationId: string = randomUUID(),
+  through: PostgresStore = postgres,
+): Promise<string | undefined> {
   const sales = saleTable(postgres);
   const payments = createPayments({
-    postgres,
+    postgres: through,
     orders,
     sales,
     uncommitted: uncommittedOrders(mirror, orders),
@@ -89,8 +94,7 @@ async function pay(reservation: Reservation): Promise<string | undefined> {
     onError,
     warn: () => {},
   });
-  const given = { notificationId: randomUUID(), orderId: reservation.orderId, amountCents: 250 };
-  const result = await payments.notify(given);
+  const result = await payments.notify({ notificationId, orderId, amountCents: 250 });
   return result.kind === 'done' ? result.order.status : result.kind;
 }
 
@@ -147,5 +151,42 @@ it('loads a sale that Redis does not have', async () => {
   await openSale(2);
   await redis.redis.flushdb();
   expect(await pay(ann)).toBe('paid');
+  await expectAgreement(1, 1);
+});
+
+it('keeps the units of a revived order that an earlier try of the payment took', async () => {
+  await openSale(2);
+  await stores.sql.query(
+    `ALTER TABLE payment_notifications ADD CONSTRAINT rejected CHECK (id <> 'of ann') NOT VALID`,
+  );
+  let second: string | undefined;
+  /** Between the end of the first try and the release of what it took. */
+  const meanwhile = async () => {
+    if (second !== undefined) return;
+    await stores.sql.query('ALTER TABLE payment_notifications DROP CONSTRAINT rejected');
+    second = await pay(ann, 'of ann');
+  };
+  const pool = Object.create(postgres.pool, {
+    query: {
+      async value(text: string, values: unknown[]) {
+        if (/INSERT INTO mirror_outbox/.test(text)) await meanwhile();
+        return postgres.pool.query(text, values);
+      },
+    },
+    connect: { value: () => postgres.pool.connect() },
+  });
+  expect(await pay(ann, 'of ann', Object.create(postgres, { pool: { value: pool } }))).toBe('paid');
+  expect(second).toBe('paid');
+  await expectAgreement(1, 1);
+});
+
+it('releases the units of a try that failed', async () => {
+  await openSale(2);
+  const before = `ALTER TABLE payment_notifications ADD CONSTRAINT rejected CHECK (id <> 'twice') NOT VALID`;
+  await stores.sql.query(before);
+  await expect(pay(ann, 'twice')).rejects.toThrow('rejected');
+  await expectAgreement(2, 0);
+  await stores.sql.query('ALTER TABLE payment_notifications DROP CONSTRAINT rejected');
+  expect(await pay(ann, 'twice')).toBe('paid');
   await expectAgreement(1, 1);
 });

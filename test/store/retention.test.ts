@@ -252,6 +252,10 @@ it('a late or repeated payment changes nothing after what is old was deleted', a
     expect((await pay(service.url, expired, 'p-2')).body).toMatchObject({ reason: 'unknown-order' });
   expect(await idsOf('tasks')).toEqual([]);
   expect(await idsOf('points_entries')).toEqual(points);
+  const unmatched = await sql.query('SELECT reason, times FROM unmatched_payments WHERE order_id = $1', [
+    expired,
+  ]);
+  expect(unmatched.rows).toEqual([{ reason: 'unknown-order', times: 2 }]);
   const { rows } = await sql.query('SELECT id, result FROM payment_notifications');
   expect(rows).toEqual([{ id: 'p-1', result: 'none' }]);
   expect(await sold()).toBe(1);

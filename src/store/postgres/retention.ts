@@ -8,7 +8,7 @@
  *   tasks                  done that long ago. No task is added again, because each follows from a change of status, or from a
  *                          payment, that counts once
  *
- * A payment for a deleted order counts as one for an unknown order and writes nothing. Points and the audit log are kept.
+ * A payment for a deleted order is unmatched, as one for an unknown order. Points, unmatched payments and the audit log are kept.
  *
  * Several processes may run this at once. A locked row is skipped; a row is deleted only if it is still old after it was locked. If
  * a foreign key in an operator's table prevents a deletion, the row is retried after a growing pause, and the others are still

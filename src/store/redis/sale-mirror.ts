@@ -336,10 +336,6 @@ export function createSaleMirror(
       const reply = await applyToOrder('revive', order);
       return reply === null ? null : (['refused', 'taken', 'has-units'] as const)[reply]!;
     },
-    /** Undoes `revive`. */
-    async undoRevival(order: Attempt) {
-      await applyToOrder('release', order);
-    },
     /**
      * Adds units, those of a restock once, or takes free ones: see lua/sale/restock.lua.
      * @param number of the restock
