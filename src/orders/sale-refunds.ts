@@ -16,7 +16,7 @@ import type { OutboxRelay } from '../store/outbox-relay.ts';
 import { closeOrders } from '../store/postgres/close-orders.ts';
 import { type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
 import { ACTIVE } from '../store/postgres/orders.ts';
-import { inTransaction, isolating, type PostgresStore, retried } from '../store/postgres/pool.ts';
+import { isolating, type PostgresStore, retried } from '../store/postgres/pool.ts';
 import { fromRow } from '../store/postgres/rows.ts';
 import { type Refund, transitionOf } from './lifecycle.ts';
 
@@ -39,8 +39,8 @@ export interface SaleRefunds {
    */
   request(saleId: number, how: Refund, key?: IdempotencyKey | null): Promise<SaleRefund | 'differs' | null>;
   /**
-   * Closes one batch of orders; several processes may do so at once.
-   * @returns how many it closed
+   * Closes one batch of orders; several processes may do so at once, also of one sale: each order is closed by one of them.
+   * @returns 0 when no refund runs that can go on now
    * @throws what Postgres throws when it is unavailable
    */
   closeBatch(): Promise<number>;
@@ -69,6 +69,16 @@ const REQUEST = `
     requested_at = excluded.requested_at, finished_at = NULL
   WHERE r.finished_at IS NOT NULL OR r.return_units = excluded.return_units`;
 
+/** One that runs, in any order: processes that choose different sales do not wait for each other. */
+const NEXT = `
+  SELECT sale_id AS "saleId", return_units AS "returnUnits", actor, requested_at AS "requestedAt" FROM sale_refunds
+  WHERE finished_at IS NULL AND sale_id <> ALL($1::int[]) ORDER BY random() LIMIT 1`;
+
+/** Unless orders are left, or it was requested again. */
+const FINISH = `
+  UPDATE sale_refunds SET finished_at = clock_timestamp()
+  WHERE sale_id = $1 AND finished_at IS NULL AND requested_at = $2 AND NOT EXISTS (SELECT ${LEFT('$1', '$2')})`;
+
 interface Running {
   readonly saleId: number;
   readonly returnUnits: boolean;
@@ -90,23 +100,26 @@ export function createSaleRefunds(context: SaleRefundsContext): SaleRefunds {
   /** The last customer who was tried of each sale of which a whole batch failed. The next batch begins behind them. */
   const tried = new Map<number, string>();
 
-  /** @returns the ids of those that it closed */
-  async function close({ returnUnits, actor }: Running, ids: readonly string[]): Promise<readonly string[]> {
+  /** @returns how many orders it closed, and how many Postgres rejected; another process may have closed the others */
+  async function close({ returnUnits, actor }: Running, ids: readonly string[]) {
     const closing = { from: ['pending', 'paid'], to: 'cancelled', returnUnits, actor } as const;
-    const rejected = (id: string, error: unknown) => health.failed(`order ${id}`, error);
+    let rejected = 0;
+    const reject = (id: string, error: unknown) => {
+      rejected++;
+      health.failed(`order ${id}`, error);
+    };
     const { results } = await isolating(
       ids,
       (some) => retried(() => closeOrders(pool, some, { ...closing, isMirrored: outbox !== null })),
-      rejected,
+      reject,
       MAX_REJECTIONS,
     );
     for (const order of results) {
       instruments.transitions.inc({ to: transitionOf(order) });
       health.succeeded(`order ${order.id}`);
     }
-    const closed = results.map(({ id }) => id);
-    await outbox?.publish(closed);
-    return closed;
+    await outbox?.publish(results.map(({ id }) => id));
+    return { closed: results.length, rejected };
   }
 
   return {
@@ -117,45 +130,36 @@ export function createSaleRefunds(context: SaleRefundsContext): SaleRefunds {
         const isOther = value !== null && value.returnUnits !== how.returnUnits;
         return { commit: value !== null && !isOther, value: isOther ? 'differs' : value };
       }),
-    closeBatch: () =>
-      // The lock of its row keeps other processes from the same orders.
-      inTransaction(pool, async (client) => {
-        const { rows } = await client.query<Running>(
-          `SELECT sale_id AS "saleId", return_units AS "returnUnits", actor, requested_at AS "requestedAt" FROM sale_refunds
-           WHERE finished_at IS NULL AND sale_id <> ALL($1::int[]) ORDER BY requested_at LIMIT 1 FOR UPDATE SKIP LOCKED`,
-          [health.backingOff('sale')],
-        );
-        const [running] = rows;
-        if (running === undefined) return { commit: false, value: 0 };
-        const { saleId, requestedAt } = running;
-        const found = await pool.query<{ id: string; user_id: string }>(
-          `SELECT id, user_id ${LEFT('$1', '$2')} AND id <> ALL($3::uuid[]) AND user_id > $4 ORDER BY user_id LIMIT $5`,
-          [saleId, requestedAt, health.backingOff('order'), tried.get(saleId) ?? '', limits.expiryBatch],
-        );
-        const ids = found.rows.map(({ id }) => id);
-        const closed = await close(running, ids).catch((error) => {
-          if (!isHeldUp(error) && !isAnswer(error)) throw error;
-          return { error }; // a lock holds up this sale: others go first
-        });
-        if ('error' in closed) {
-          health.failed(`sale ${saleId}`, closed.error);
-          return { commit: false, value: 1 };
-        }
-        if (closed.length > 0) return { commit: false, value: closed.length };
-        const last = found.rows.at(-1);
-        if (last === undefined) tried.delete(saleId);
-        else tried.set(saleId, last.user_id);
-        // A sale of which a whole batch fails waits, and others go first.
-        if ((await readSaleRefund(saleId, pool))!.remaining > 0) {
-          health.failed(`sale ${saleId}`, new Error('orders of it cannot be refunded'));
-          return { commit: false, value: 1 };
-        }
-        health.succeeded(`sale ${saleId}`);
-        await client.query('UPDATE sale_refunds SET finished_at = clock_timestamp() WHERE sale_id = $1', [
-          saleId,
-        ]);
-        return { commit: true, value: 1 };
-      }),
+    async closeBatch() {
+      const { rows } = await pool.query<Running>(NEXT, [health.backingOff('sale')]);
+      const [running] = rows;
+      if (running === undefined) return 0;
+      const { saleId, requestedAt } = running;
+      const found = await pool.query<{ id: string; user_id: string }>(
+        `SELECT id, user_id ${LEFT('$1', '$2')} AND id <> ALL($3::uuid[]) AND user_id > $4 ORDER BY user_id LIMIT $5`,
+        [saleId, requestedAt, health.backingOff('order'), tried.get(saleId) ?? '', limits.expiryBatch],
+      );
+      const ids = found.rows.map(({ id }) => id);
+      const result = await close(running, ids).catch((error) => {
+        if (!isHeldUp(error) && !isAnswer(error)) throw error;
+        return { error }; // a lock holds up this sale: others go first
+      });
+      if ('error' in result) {
+        health.failed(`sale ${saleId}`, result.error);
+        return 1;
+      }
+      if (result.closed > 0 || (ids.length > 0 && result.rejected === 0)) return ids.length;
+      const last = found.rows.at(-1);
+      if (last === undefined) tried.delete(saleId);
+      else tried.set(saleId, last.user_id);
+      await pool.query(FINISH, [saleId, requestedAt]);
+      const now = (await readSaleRefund(saleId, pool))!;
+      // A sale of which a whole batch fails waits, and others go first.
+      if (now.remaining > 0 && now.requestedAt === requestedAt.toISOString())
+        health.failed(`sale ${saleId}`, new Error('orders of it cannot be refunded'));
+      else health.succeeded(`sale ${saleId}`);
+      return 1;
+    },
   };
 }
 

@@ -50,9 +50,12 @@ const insertOrders = (saleId: number, count = ORDERS) =>
     [saleId, count],
   );
 
-it(`refunds each of ${ORDERS} orders once, through ${KILLS} crashes`, { timeout: 900_000 }, async () => {
+it(`refunds each of ${ORDERS} orders once, in two processes, through ${KILLS} crashes`, {
+  timeout: 900_000,
+}, async () => {
   const { id } = await createSale(service.url, ORDERS + 1);
   await insertOrders(id);
+  await using _other = await start();
   const headers = { 'content-type': 'application/json', 'idempotency-key': 'refund' };
   const ask = () => call(`${service.url}/sales/${id}/refund`, { method: 'POST', headers, body: '{}' });
   await expect.poll(ask).toMatchObject({ status: 202, body: { orders: ORDERS, remaining: ORDERS } });
@@ -139,6 +142,16 @@ it('refunds the other sales while a lock holds one up', async () => {
   const progress = (id: number) => () => call(`${service.url}/sales/${id}/refund`);
   for (const { id } of [held, other])
     expect((await post(`${service.url}/sales/${id}/refund`, {})).status).toBe(202);
+  // No transaction is open beside the statement that waits: Postgres would end it when it has idled for 3 s.
+  const open = async () =>
+    (
+      await stores.sql.query(
+        `SELECT count(*)::int AS waiting, (SELECT count(*)::int FROM pg_locks
+           WHERE relation = 'sale_refunds'::regclass AND mode = 'RowShareLock') AS open
+         FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%closed AS%'`,
+      )
+    ).rows[0];
+  expect(await eventually(open, ({ waiting }) => waiting > 0)).toEqual({ waiting: 1, open: 0 });
   await eventually(progress(other.id), ({ body }) => Boolean(body.finishedAt));
   expect((await progress(held.id)()).body).toMatchObject({ remaining: 1, finishedAt: null });
   await holder.query('ROLLBACK');
