@@ -1,6 +1,7 @@
 /** `npm run bench [-- suite]`: the entry point of the bench; reads the command line and signals. */
 import { dirname, join } from 'node:path';
 import { reasonOf } from '../lab/kit/text.ts';
+import { onStopSignals } from '../src/config/stop-signals.ts';
 import { suggestion } from '../src/config/suggest.ts';
 import { compareResults, comparisonText, regressions } from './kit/compare.ts';
 import { type OptionSpecs, optionLines, parseOptions, readOptions } from './kit/options.ts';
@@ -107,13 +108,13 @@ async function main(args: readonly string[], signal: AbortSignal): Promise<numbe
 }
 
 const interrupt = new AbortController();
-for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
-  process.on(name, () => {
-    if (interrupt.signal.aborted) process.exit(exitCodes.interrupted);
+onStopSignals(process, {
+  first() {
     say('\nstopping: finished trials are reported; a second signal ends it at once');
     interrupt.abort(new Error('interrupted'));
-  });
-}
+  },
+  later: () => process.exit(exitCodes.interrupted),
+});
 try {
   process.exitCode = await main(process.argv.slice(2), interrupt.signal);
 } catch (error) {

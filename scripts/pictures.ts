@@ -5,6 +5,7 @@ import { type OptionSpecs, optionLines, readOptions } from '../bench/kit/options
 import { takePictures } from '../bench/kit/picture.ts';
 import { openStores } from '../lab/servers/stores.ts';
 import { noShedding, startService } from '../lab/service.ts';
+import { onStopSignals } from '../src/config/stop-signals.ts';
 
 const FOLDER = fileURLToPath(new URL('../docs/pictures/', import.meta.url));
 const viewport = { width: 1010, height: 640 };
@@ -19,51 +20,66 @@ if (options.has('help'))
 if (mistakes.length > 0) process.stderr.write(`${mistakes.join('\n')}\n`);
 if (mistakes.length > 0 || options.has('help')) process.exit(mistakes.length > 0 ? 2 : 0);
 
-const given = { databaseUrl: undefined, redisUrl: undefined, keep: false, mayDelete: false };
-await using stores = await openStores({ ...given, say: (line) => process.stderr.write(`${line}\n`) });
-await using empty = await stores.fresh('pictures');
-const settings = { strategy: 'lua', lock: null, databaseUrl: empty.databaseUrl, redisUrl: empty.redisUrl };
-const { signal } = new AbortController();
-await using service = await startService(
-  { ...settings, env: { ...noShedding, CURRENCY: 'EUR' } },
-  { signal, nodeOptions: [] },
-);
+const interrupt = new AbortController();
 
-async function post(path: string, body: object): Promise<void> {
-  const headers = { 'content-type': 'application/json' };
-  await fetch(service.url + path, { method: 'POST', headers, body: JSON.stringify(body) });
-}
-const inHours = (hours: number) => new Date(Date.now() + hours * 3_600_000).toISOString();
+/** @throws when it is interrupted */
+async function main({ signal }: AbortController): Promise<void> {
+  const given = { databaseUrl: undefined, redisUrl: undefined, keep: false, mayDelete: false };
+  await using stores = await openStores({ ...given, say: (line) => process.stderr.write(`${line}\n`) });
+  await using empty = await stores.fresh('pictures');
+  const settings = { strategy: 'lua', lock: null, databaseUrl: empty.databaseUrl, redisUrl: empty.redisUrl };
+  const env = { ...noShedding, CURRENCY: 'EUR' };
+  await using service = await startService({ ...settings, env }, { signal, nodeOptions: [] });
 
-await post('/sales', { name: 'Winter jacket, last season', stock: 200, priceCents: 11_900 });
-await post('/sales', { name: 'Concert, front row', stock: 80, priceCents: 18_500, startsAt: inHours(26) });
-await post('/sales', { name: 'Trail runners', stock: 100_000, priceCents: 8_900, endsAt: inHours(2) });
-
-let customer = 0;
-const crowd = async (saleId: number, count: number) => {
-  const attempts = Array.from({ length: count }, () =>
-    post(`/sales/${saleId}/orders`, { userId: `customer-${customer++}` }),
-  );
-  await Promise.all(attempts);
-};
-await crowd(1, 240);
-let isOver = false;
-const coming = (async () => {
-  for (let n = 0; !isOver; n++) {
-    await Promise.all([crowd(3, AT_ONCE + ((n * 7) % 20)), sleep(100)]);
+  async function post(path: string, body: object): Promise<void> {
+    const headers = { 'content-type': 'application/json' };
+    await fetch(service.url + path, { method: 'POST', headers, body: JSON.stringify(body) });
   }
-})();
-await takePictures({
-  ...{ url: `${service.url}/shop/3`, path: `${FOLDER}shop.png`, viewport, fullPage: false },
-  async prepare(page) {
-    await page.fill('input[name=customer]', 'ann');
-    await page.click('button.primary');
-    await page.waitForSelector('text=Your order is reserved');
-  },
+  const inHours = (hours: number) => new Date(Date.now() + hours * 3_600_000).toISOString();
+
+  await post('/sales', { name: 'Winter jacket, last season', stock: 200, priceCents: 11_900 });
+  await post('/sales', { name: 'Concert, front row', stock: 80, priceCents: 18_500, startsAt: inHours(26) });
+  await post('/sales', { name: 'Trail runners', stock: 100_000, priceCents: 8_900, endsAt: inHours(2) });
+
+  let customer = 0;
+  const crowd = async (saleId: number, count: number) => {
+    const attempts = Array.from({ length: count }, () =>
+      post(`/sales/${saleId}/orders`, { userId: `customer-${customer++}` }),
+    );
+    await Promise.all(attempts);
+  };
+  await crowd(1, 240);
+  let isOver = false;
+  const coming = async () => {
+    for (let n = 0; !isOver; n++) {
+      await Promise.all([crowd(3, AT_ONCE + ((n * 7) % 20)), sleep(100, undefined, { signal })]);
+    }
+  };
+  const pictures = async () => {
+    await takePictures({
+      ...{ url: `${service.url}/shop/3`, path: `${FOLDER}shop.png`, viewport, fullPage: false },
+      async prepare(page) {
+        await page.fill('input[name=customer]', 'ann');
+        await page.click('button.primary');
+        await page.waitForSelector('text=Your order is reserved');
+      },
+    });
+    await takePictures({
+      ...{ url: `${service.url}/console`, path: `${FOLDER}console.png`, viewport, fullPage: false },
+      prepare: () => sleep(LOAD_MS, undefined, { signal }),
+    });
+    isOver = true;
+  };
+  await Promise.all([coming(), pictures()]);
+}
+
+onStopSignals(process, {
+  first: () => interrupt.abort(new Error('interrupted')),
+  later: () => process.exit(130),
 });
-await takePictures({
-  ...{ url: `${service.url}/console`, path: `${FOLDER}console.png`, viewport, fullPage: false },
-  prepare: () => sleep(LOAD_MS),
-});
-isOver = true;
-await coming;
+try {
+  await main(interrupt);
+} catch (error) {
+  if (!interrupt.signal.aborted) throw error;
+  process.exitCode = 130;
+}

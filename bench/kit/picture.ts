@@ -29,7 +29,9 @@ export async function takePictures({
   if (executablePath === null) return [];
   // Chromium's sandbox refuses root.
   const args = process.getuid?.() === 0 ? ['--no-sandbox'] : [];
-  const browser = await chromium.launch({ executablePath, args });
+  // By default, the browser ends this process on the first signal.
+  const signals = { handleSIGINT: false, handleSIGTERM: false, handleSIGHUP: false };
+  const browser = await chromium.launch({ executablePath, args, ...signals });
   try {
     const options = { viewport, reducedMotion: 'reduce', bypassCSP: true } as const;
     const page = await browser.newPage(options);

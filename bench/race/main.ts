@@ -5,6 +5,7 @@
 import { copyFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { reasonWithoutVariables } from '../../lab/kit/text.ts';
+import { onStopSignals } from '../../src/config/stop-signals.ts';
 import { type OptionSpecs, optionLines, readOptions } from '../kit/options.ts';
 import { makeFolder } from '../kit/results.ts';
 import { bounds, defaults, plannedFault, raceFaults, raceOptions } from './options.ts';
@@ -146,13 +147,13 @@ function narrate(): (view: RaceView) => void {
   };
 }
 
-for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
-  process.on(name, () => {
-    if (interrupt.signal.aborted) process.exit(130);
+onStopSignals(process, {
+  first() {
     say('\nstopping; a second signal ends it at once');
     interrupt.abort();
-  });
-}
+  },
+  later: () => process.exit(130),
+});
 try {
   process.exitCode = await main(process.argv.slice(2));
 } catch (error) {

@@ -18,6 +18,7 @@ import { type Config, parseEnv, unreadNames } from '../config/env.ts';
 import { loadEnvFile } from '../config/env-file.ts';
 import { OperatorError } from '../config/errors.ts';
 import { limits } from '../config/limits.ts';
+import { onStopSignals, type SignalHandlers, STOP_SIGNALS } from '../config/stop-signals.ts';
 import { checkAddress, type Ports } from '../http/listen.ts';
 import { folderCheck, LOCAL_FOLDER } from '../local/urls.ts';
 import { createLogger } from '../metrics/logger.ts';
@@ -63,7 +64,9 @@ async function main(): Promise<void> {
     if (err) log.fatal({ err }, 'Stopping after an error');
     await closeAll();
   });
-  stopOnSignals(() => closing.close(), log);
+  const stop = () => void closing.close();
+  if (cluster.isWorker) onStopMessage(stop);
+  onStopSignals(process, cluster.isWorker ? IGNORED : stopping(stop, log));
   try {
     await start(config, values.check === true, log);
   } catch (error) {
@@ -136,28 +139,19 @@ function logListening(config: Config, { port, adminPort }: Ports, log: Logger): 
   log.info({ port, host, ...admin, strategy, lock, confirm, workers, docs }, 'listening');
 }
 
-const STOP_SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;
-/** A terminal signals all processes at once, and npm forwards its own signal: within this time they count as one. */
-const SAME_SIGNAL_MS = 1_000;
+/** Of a worker, which a terminal signals too: the first process stops it. */
+const IGNORED: SignalHandlers = { first() {}, later() {} };
 
-/** The first signal stops this process in order, a later one at once. The first process stops its workers. */
-function stopOnSignals(stop: () => void, log: Logger): void {
-  let firstMs: number | null = null;
-  if (cluster.isWorker) onStopMessage(stop);
-  for (const signal of STOP_SIGNALS) {
-    process.on(signal, () => {
-      if (cluster.isWorker) return;
-      if (firstMs === null) {
-        firstMs = performance.now();
-        log.info({ signal }, 'Stopping');
-        stop();
-      } else if (performance.now() - firstMs > SAME_SIGNAL_MS) {
-        log.fatal({ signal }, 'Second signal: exiting immediately');
-        process.exit(1);
-      }
-    });
-  }
-}
+const stopping = (stop: () => void, log: Logger): SignalHandlers => ({
+  first(signal) {
+    log.info({ signal }, 'Stopping');
+    stop();
+  },
+  later(signal) {
+    log.fatal({ signal }, 'Second signal: exiting immediately');
+    process.exit(1);
+  },
+});
 
 main().catch((error: unknown) => {
   const text = error instanceof OperatorError ? error.message : ((error as Error)?.stack ?? error);

@@ -269,6 +269,11 @@ export const limits = {
   metricsEveryMs: 1_000,
   /** A repeated error is logged at once, then at this interval with its count: an outage must not fill a disk. */
   repeatedErrorMs: 10_000,
+  /**
+   * Signals within this time of the first are the same one: see config/stop-signals.ts. npm forwards its own after some milliseconds,
+   * and later on a busy machine; a person who presses Ctrl-C again does so after longer, or presses it once more.
+   */
+  sameSignalMs: 1_000,
   /** On shutdown, requests in progress have this long to finish. */
   shutdownMs: 10_000,
   /** On shutdown, idle connections stay open this long: a request may be on its way on one of them. */

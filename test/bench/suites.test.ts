@@ -1,7 +1,15 @@
 /** Every suite as a user runs it, small: on real servers, with the built service. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -20,12 +28,19 @@ const noMariadb = await whyNoMariadb();
 const stores = opened(openTestStores);
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-function start(args: string) {
+/** A folder whose package has the script `bench` only. */
+const script = join(folder, 'script');
+mkdirSync(script);
+const bench = `cd '${root}' && exec node --import tsx bench/main.ts`;
+writeFileSync(join(script, 'package.json'), JSON.stringify({ scripts: { bench } }));
+
+/** `npm run bench` without the build: the global setup has made it. In a process group of its own, as in a terminal. */
+function start(args: string, env: NodeJS.ProcessEnv = {}) {
   const out = join(folder, String(Math.random()));
-  const command = ['--import', 'tsx', 'bench/main.ts', ...args.split(' '), '--out', out];
   const urls = { DATABASE_URL: inject('postgresUrl'), REDIS_URL: stores.redisUrl };
-  const env = { PATH: process.env.PATH, TMPDIR: tmpdir(), ...urls };
-  const child = spawn(process.execPath, command, { cwd: root, env });
+  const { PATH, HOME } = process.env;
+  const options = { cwd: script, env: { PATH, HOME, TMPDIR: tmpdir(), ...urls, ...env }, detached: true };
+  const child = spawn('npm', ['run', '--silent', 'bench', '--', ...args.split(' '), '--out', out], options);
   const run = { child, out, shown: '', ended: once(child, 'exit') as Promise<[number | null]> };
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (run.shown += chunk));
   return run;
@@ -95,18 +110,24 @@ describe('npm run bench', { timeout: BOUND_MS }, () => {
     expect(results.summary.find(({ point }) => point.connections === 8)!.best).not.toBeNull();
   });
 
-  it('reports finished trials when it is interrupted, and stops its processes', async () => {
-    const run = start(`--strategies lua,for-update --rounds 3 --load closed --connections 4 ${small}`);
+  it('reports finished trials after one Ctrl-C, of which npm forwards its own, and leaves nothing', async () => {
+    const TMPDIR = join(folder, 'tmp');
+    mkdirSync(TMPDIR);
+    const run = start(`--strategies lua,for-update --rounds 3 --load closed --connections 4 ${small}`, {
+      TMPDIR,
+      DATABASE_URL: '',
+      REDIS_URL: '',
+    });
     await expect
       .poll(() => run.shown, { timeout: 300_000, interval: 100 })
       .toMatch(/round 1 {2}\S+ +[\d,.]+ accepted\/s/);
-    run.child.kill('SIGINT');
+    process.kill(-run.child.pid!, 'SIGINT'); // as the terminal does
     const [code] = await run.ended;
-    expect(code).toBe(130);
+    expect({ code, shown: run.shown }).toMatchObject({ code: 130 });
     expect(run.shown).toMatch(/interrupted: \d+ of 9 trials were finished/);
     const results = JSON.parse(readFileSync(join(run.out, 'latest', 'results.json'), 'utf8')) as Results;
     expect(results.partial).toBe(true);
-    await expectNoDatabase();
+    expect(readdirSync(TMPDIR).filter((name) => name.startsWith('stampede-'))).toEqual([]);
   });
 
   it.each([
