@@ -107,6 +107,7 @@ function serviceEnv(settings: ServiceSettings, host: string): Record<string, str
     STRATEGY: strategy,
     ...(lock !== null && { LOCK: lock }),
     ...{ DATABASE_URL: databaseUrl, REDIS_URL: redisUrl, HOST: host, PORT: '0', AUTH: 'none' },
+    TASK_WEBHOOK_URL: 'none', // tasks are done, not kept
     ...{ LOG_LEVEL: 'info', NODE_ENV: 'production' },
     ...env,
   };

@@ -4,14 +4,14 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { buy, call, createSale, post } from './support/client.ts';
 import { opened } from './support/opened.ts';
 import { startService, type TestService } from './support/service.ts';
-import { openTestStores } from './support/stores.ts';
+import { envOf, openTestStores } from './support/stores.ts';
 import { executablePath, inspect, openBrowser, visit } from './web/browser.ts';
 
 const stores = opened(openTestStores);
 let service: TestService;
 
 beforeAll(async () => {
-  service = await startService({ DATABASE_URL: stores.databaseUrl, REDIS_URL: 'none', WORKERS: '2' });
+  service = await startService({ ...envOf(stores), REDIS_URL: 'none', WORKERS: '2' });
 });
 afterAll(() => service?.stop());
 

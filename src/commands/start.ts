@@ -53,7 +53,7 @@ async function main(): Promise<void> {
     worker: cluster.worker?.id ?? null,
     terminal: process.stdout.isTTY ? process.stdout : null,
   });
-  if (cluster.isPrimary) warnOfControl(config, log);
+  if (cluster.isPrimary) warnOf(config, log);
   const names = unreadNames(fileNames);
   if (names.length > 0) log.warn({ names }, 'Nothing reads these variables of .env');
   const closeAll = () => closers.close((err) => log.error({ err }, 'Shutdown step failed'));
@@ -108,6 +108,9 @@ async function startAll(config: Config, { databaseUrl, redisUrl }: StoreUrls, lo
       DATABASE_URL: databaseUrl,
       MIGRATION_DATABASE_URL: '',
       REDIS_URL: redisUrl ?? 'none',
+      // Their DATABASE_URL does not tell whether Postgres is local.
+      TASK_WEBHOOK_URL: config.taskWebhookUrl ?? '',
+      EVENT_WEBHOOK_URL: config.eventWebhookUrl ?? '',
       ...sharedTicketKey(config),
     },
     log: (message, details) => log.error(details, message),
@@ -125,7 +128,9 @@ function sharedTicketKey({ auth, ticketKeys }: Config): { TICKET_SECRETS?: strin
   return { TICKET_SECRETS: randomBytes(32).toString('base64') };
 }
 
-function warnOfControl({ strategy }: Config, log: Logger): void {
+function warnOf({ strategy, taskWebhookUrl }: Config, log: Logger): void {
+  if (taskWebhookUrl === null)
+    log.warn('TASK_WEBHOOK_URL is not set: tasks to ship, award and refund wait until it is');
   if (strategies.get(strategy)!.description.guarantees.neverOversells) return;
   const message = `STRATEGY=${strategy} oversells by design: it is the benchmark's control, not for real sales`;
   log.warn({ strategy }, message);

@@ -56,13 +56,13 @@ export interface Config {
   readonly currency: string | null;
   /** Age at which old rows are deleted, days; 0: never. */
   readonly retentionDays: number;
-  /** Receives tasks by POST; null: tasks are only logged. */
+  /** Receives tasks by POST; `none`: tasks are logged and done, the default with a local Postgres; null: they wait. */
   readonly taskWebhookUrl: string | null;
   /** Signs the tasks; null: they are not signed. */
   readonly taskWebhookSecret: string | null;
   /** The types of events that are published. */
   readonly events: readonly EventType[];
-  /** Where events are posted; null only without any. */
+  /** The same for events. */
   readonly eventWebhookUrl: string | null;
   readonly eventWebhookSecret: string | null;
   /** Newest first; empty: payment notifications are an administrative route. */
@@ -168,6 +168,11 @@ const parsedBy = (parse: (text: string) => unknown) =>
     if (typeof result === 'string') issues.push({ code: 'custom', message: result, input: value });
   });
 
+/** Where tasks or events are posted, or `none`. */
+const receiver = parsedBy(
+  (text) => text === NONE || (privateUrl.safeParse(text).error?.issues[0]?.message ?? null),
+);
+
 /** Values with commas between them. @param parse returns what is wrong with one of them as a text */
 const listOf = <T>(parse: (text: string) => T | Mistake) =>
   z.string().transform((text, { issues }) =>
@@ -214,6 +219,7 @@ export function parseEnv(
   if (!parsed.success || mistakes.length > 0) throw new ConfigError(mistakes);
   const value = parsed.data;
   const isOpen = value.AUTH === 'jwt';
+  const noReceiver = value.DATABASE_URL === undefined ? NONE : null;
   return {
     ...redisOf(value),
     port: value.PORT,
@@ -233,10 +239,10 @@ export function parseEnv(
     paymentWindowS: value.PAYMENT_WINDOW_S,
     currency: value.CURRENCY ?? null,
     retentionDays: value.RETENTION_DAYS,
-    taskWebhookUrl: value.TASK_WEBHOOK_URL ?? null,
+    taskWebhookUrl: value.TASK_WEBHOOK_URL ?? noReceiver,
     taskWebhookSecret: value.TASK_WEBHOOK_SECRET ?? null,
     events: value.EVENTS ?? [],
-    eventWebhookUrl: value.EVENT_WEBHOOK_URL ?? null,
+    eventWebhookUrl: value.EVENT_WEBHOOK_URL ?? noReceiver,
     eventWebhookSecret: value.EVENT_WEBHOOK_SECRET ?? null,
     paymentWebhookSecrets: (value.PAYMENT_WEBHOOK_SECRETS ?? []) as readonly WebhookSecret[],
     taskPick: value.TASK_PICK,
@@ -273,8 +279,8 @@ const SECRET_NAME = /TOKEN|SECRET/;
 /** An invalid URL cannot be parsed to remove its secrets, so everything before the last @ is masked, and the query. */
 const withoutSecrets = (text: string) => text.replace(/^.*@/s, '…@').replace(/\?.*$/s, '?…');
 
-/** REDIS_URL of a service without Redis. */
-const NONE = 'none';
+/** REDIS_URL of a service without Redis; TASK_WEBHOOK_URL of one whose tasks are only logged. */
+export const NONE = 'none';
 
 function schema(choices: Choices) {
   return variables(choices).check(({ value, issues }) => {
@@ -285,7 +291,7 @@ function schema(choices: Choices) {
       mistake('MIGRATION_DATABASE_URL', 'needs DATABASE_URL: a local Postgres has its own roles');
     if (ADMIN_PORT === PORT && PORT !== 0) mistake('ADMIN_PORT', 'must not be PORT');
     if (value.ADMIN_HOST !== undefined && ADMIN_PORT === undefined) mistake('ADMIN_HOST', 'needs ADMIN_PORT');
-    if (value.EVENTS !== undefined && value.EVENT_WEBHOOK_URL === undefined)
+    if (value.EVENTS !== undefined && (value.EVENT_WEBHOOK_URL ?? NONE) === NONE)
       mistake('EVENTS', 'needs EVENT_WEBHOOK_URL, which receives them');
     if (value.LOCK === 'redis-wait' && value.REDIS_WAIT === 0 && value.REDIS_URL !== NONE)
       mistake('LOCK', 'needs REDIS_WAIT, the number of replicas that must have a lease');
@@ -326,10 +332,10 @@ function variables(choices: Choices) {
     PAYMENT_WINDOW_S: integer(1, limits.maxPaymentWindowS).default(900),
     CURRENCY: currencyCode.optional(),
     RETENTION_DAYS: integer(0, limits.retention.maxDays).default(30),
-    TASK_WEBHOOK_URL: privateUrl.optional(),
+    TASK_WEBHOOK_URL: receiver.optional(),
     TASK_WEBHOOK_SECRET: parsedBy(parseWebhookSecret).optional(),
     EVENTS: someOf(eventTypes).optional(),
-    EVENT_WEBHOOK_URL: privateUrl.optional(),
+    EVENT_WEBHOOK_URL: receiver.optional(),
     EVENT_WEBHOOK_SECRET: parsedBy(parseWebhookSecret).optional(),
     PAYMENT_WEBHOOK_SECRETS: parsedBy(parseWebhookSecrets)
       .transform((text) => parseWebhookSecrets(text))

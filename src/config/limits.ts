@@ -270,8 +270,8 @@ export const limits = {
   /** A repeated error is logged at once, then at this interval with its count: an outage must not fill a disk. */
   repeatedErrorMs: 10_000,
   /**
-   * Signals within this time of the first are the same one: see config/stop-signals.ts. npm forwards its own after some milliseconds,
-   * and later on a busy machine; a person who presses Ctrl-C again does so after longer, or presses it once more.
+   * Signals within this time of the first are the same one: see config/stop-signals.ts. npm forwards its own after some
+   * milliseconds, and later on a busy machine. A second Ctrl-C within it has no effect; a third, after it, does.
    */
   sameSignalMs: 1_000,
   /** On shutdown, requests in progress have this long to finish. */

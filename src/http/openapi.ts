@@ -222,7 +222,7 @@ const paths: ZodOpenApiPathsObject = {
       answers: {
         '200': json(
           a.readinessSchema,
-          'Every store in use answers; `degraded` lists failing background work, masters of a cluster that are down, and a Redis that may evict keys or denies commands',
+          'Every store in use answers; `degraded` lists failing background work, tasks that wait for a receiver, masters of a cluster that are down, and a Redis that may evict keys or denies commands',
         ),
         '503': json(a.readinessSchema, 'A store does not answer; of a cluster, no master does'),
       },

@@ -3,18 +3,22 @@
  * may not have received it, and stops when its signal fires.
  *
  * With a webhook, the task is posted as JSON, signed as Standard Webhooks 1.0 has it if there is a secret. Any 2xx is a confirmation;
- * everything else, including a redirect, is a failed attempt. Without a webhook, the task is logged and done. Events go to
- * another webhook, with the body of Standard Webhooks.
+ * everything else, including a redirect, is a failed attempt. Events go to another webhook, with the body of Standard Webhooks.
+ *
+ * Kinds of tasks whose webhook is not configured have no handler and wait: see receivers.ts. With the URL `none` they are logged and
+ * done.
  */
 import { unescape as decode } from 'node:querystring';
 import { Webhook } from 'standardwebhooks';
+import { NONE } from '../config/env.ts';
 import type { ClaimedTask, EventPayload, TaskKind } from '../domain/task.ts';
+import { RECEIVERS } from './receivers.ts';
 
 export type TaskHandler = (task: ClaimedTask, signal: AbortSignal) => Promise<void>;
 export type TaskHandlers = ReadonlyMap<string, TaskHandler>;
 
 export interface WebhookConfig {
-  /** Null: tasks are only logged. */
+  /** `none`: tasks are logged and done; null: they wait. */
   readonly taskWebhookUrl: string | null;
   /** Null: tasks are not signed. */
   readonly taskWebhookSecret: string | null;
@@ -23,26 +27,27 @@ export interface WebhookConfig {
   readonly eventWebhookSecret: string | null;
 }
 
-/** Handlers for every kind that Stampede writes. */
+/** Handlers for every kind that Stampede writes; null: tasks of the kind wait. */
 export function taskHandlers(
   { taskWebhookUrl, taskWebhookSecret, eventWebhookUrl, eventWebhookSecret }: WebhookConfig,
   log: (message: string, details: object) => void,
-): TaskHandlers {
-  const handler = taskWebhookUrl === null ? logOnly(log, 'TASK') : webhook(taskWebhookUrl, taskWebhookSecret);
-  const event =
-    eventWebhookUrl === null
-      ? logOnly(log, 'EVENT')
-      : webhook(eventWebhookUrl, eventWebhookSecret, ({ idempotencyKey, payload }) => ({
-          id: idempotencyKey,
-          ...(payload as EventPayload),
-        }));
-  const byKind: Record<TaskKind, TaskHandler> = { ship: handler, award: handler, refund: handler, event };
-  return new Map(Object.entries(byKind));
+): Readonly<Record<TaskKind, TaskHandler | null>> {
+  const eventOf = ({ idempotencyKey, payload }: ClaimedTask): object => ({
+    id: idempotencyKey,
+    ...(payload as EventPayload),
+  });
+  const to = (variable: string, url: string | null, secret: string | null, bodyOf: typeof bodyOfTask) => {
+    if (url === null) return null;
+    return url === NONE ? logOnly(log, variable) : webhook(url, secret, bodyOf);
+  };
+  const task = to(RECEIVERS.ship, taskWebhookUrl, taskWebhookSecret, bodyOfTask);
+  const event = to(RECEIVERS.event, eventWebhookUrl, eventWebhookSecret, eventOf);
+  return { ship: task, award: task, refund: task, event };
 }
 
-function logOnly(log: (message: string, details: object) => void, of: 'TASK' | 'EVENT'): TaskHandler {
+function logOnly(log: (message: string, details: object) => void, variable: string): TaskHandler {
   return async ({ id, kind, idempotencyKey }) => {
-    log(`Task done without a webhook: ${of}_WEBHOOK_URL is not set`, { taskId: id, kind, idempotencyKey });
+    log(`Task done without a receiver, which ${variable} names`, { taskId: id, kind, idempotencyKey });
   };
 }
 

@@ -3,7 +3,7 @@
  * administrators.
  */
 import { limits } from '../config/limits.ts';
-import type { Task, TaskState } from '../domain/task.ts';
+import type { Task, TaskKind, TaskState } from '../domain/task.ts';
 import type { Lock } from '../locks/lock.ts';
 import { type Instruments, measureTasks } from '../metrics/instruments.ts';
 import type { BackgroundHealth } from '../metrics/loop-health.ts';
@@ -11,7 +11,8 @@ import { type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import { taskTable } from '../store/postgres/task-table.ts';
 import { skipLocked, underLock } from './claim-due.ts';
-import type { TaskHandlers } from './handlers.ts';
+import type { TaskHandler } from './handlers.ts';
+import { reportWaiting } from './receivers.ts';
 import { startReclaimer } from './reclaimer.ts';
 import { startWorker } from './worker.ts';
 
@@ -22,7 +23,8 @@ export interface TasksContext {
   readonly taskPick: 'skip-locked' | 'lock';
   readonly lockTtlMs: number;
   readonly lockWaitMs: number;
-  readonly handlers: TaskHandlers;
+  /** Null: tasks of the kind wait for another process that has one. */
+  readonly handlers: Readonly<Record<TaskKind, TaskHandler | null>>;
   readonly instruments: Instruments;
   readonly log: (message: string, details: object) => void;
   readonly background: BackgroundHealth;
@@ -48,18 +50,26 @@ export interface Tasks extends TaskAdmin {
 }
 
 export function startTasks(context: TasksContext): Tasks {
-  const { postgres, lock, instruments } = context;
-  const health = context.background.loop('tasks');
-  const table = taskTable(postgres, health);
+  const { postgres, lock, instruments, background } = context;
+  const health = background.loop('tasks');
+  const handlers = new Map<string, TaskHandler>();
+  const unreceived: TaskKind[] = [];
+  for (const [kind, handler] of Object.entries(context.handlers) as [TaskKind, TaskHandler | null][])
+    if (handler === null) unreceived.push(kind);
+    else handlers.set(kind, handler);
+  const table = taskTable(postgres, health, unreceived);
   const parts = {
     ...context,
     table,
+    handlers,
     claimDue: context.taskPick === 'lock' ? underLock(table, lock, context) : skipLocked(table),
     health,
     bounds: limits.tasks,
   };
   const worker = startWorker(parts);
-  const stopReclaiming = startReclaimer(parts);
+  const stops = [worker.stop, startReclaimer(parts)];
+  if (unreceived.length > 0)
+    stops.push(reportWaiting({ ...parts, kinds: unreceived, health: background.loop('receivers') }));
   measureTasks(instruments, () => table.countOpen());
   return {
     list: table.list,
@@ -76,7 +86,7 @@ export function startTasks(context: TasksContext): Tasks {
       return task === null ? null : { kind: 'not-dead', task };
     },
     async stop() {
-      await Promise.all([stopReclaiming(), worker.stop()]);
+      await Promise.all(stops.map((stop) => stop()));
     },
   };
 }

@@ -39,10 +39,10 @@ describe('the configuration', () => {
       paymentWindowS: 900,
       currency: null,
       retentionDays: 30,
-      taskWebhookUrl: null,
+      taskWebhookUrl: 'none',
       taskWebhookSecret: null,
       events: [],
-      eventWebhookUrl: null,
+      eventWebhookUrl: 'none',
       eventWebhookSecret: null,
       paymentWebhookSecrets: [],
       taskPick: 'skip-locked',
@@ -194,6 +194,20 @@ describe('the configuration', () => {
       expect(problemsOf({ TASK_WEBHOOK_URL: `http://${host}/x` })).toEqual([
         `TASK_WEBHOOK_URL="http://${host}/x" must start with https:// unless its host is loopback`,
       ]);
+  });
+
+  it('keeps tasks without a receiver, except those of a local Postgres and with `none`', () => {
+    const DATABASE_URL = 'postgresql://db/shop';
+    const urlsOf = (env: Record<string, string>) => {
+      const { taskWebhookUrl, eventWebhookUrl } = parseEnv(env, choices);
+      return [taskWebhookUrl, eventWebhookUrl];
+    };
+    expect(urlsOf({})).toEqual(['none', 'none']);
+    expect(urlsOf({ DATABASE_URL })).toEqual([null, null]);
+    expect(urlsOf({ DATABASE_URL, TASK_WEBHOOK_URL: 'none' })).toEqual(['none', null]);
+    expect(problemsOf({ EVENTS: 'all', EVENT_WEBHOOK_URL: 'none' })).toEqual([
+      'EVENTS="all" needs EVENT_WEBHOOK_URL, which receives them',
+    ]);
   });
 
   it('reports every mistake at once, with what would be right', () => {

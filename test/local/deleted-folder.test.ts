@@ -4,7 +4,7 @@ import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeAll, expect, it } from 'vitest';
-import { call } from '../support/client.ts';
+import { buy, call, createSale, post } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { installService, type Run } from '../support/service.ts';
 import { isLinux, processesOn } from './support.ts';
@@ -40,6 +40,11 @@ it.runIf(isLinux).each(['1', '2'])('a deleted folder, WORKERS=%s', async (WORKER
   const first = start({ WORKERS });
   const url = await first.url;
   await expect.poll(() => call(`${url}/readyz`)).toMatchObject({ body: { status: 'ok' } });
+  // With a local Postgres, tasks need no receiver.
+  const { id } = await createSale(url!, 1);
+  const { orderId } = (await buy(url!, id, 'ann')).body;
+  await post(`${url}/payments/notifications`, { notificationId: 'p-1', orderId, amountCents: 500 });
+  await expect.poll(() => first.log.join()).toContain(`"ship:${orderId}","msg":"Task done`);
   const servers = await lastingProcesses();
   await rm(folder, { recursive: true, force: true, maxRetries: 10 });
 

@@ -36,9 +36,9 @@ interface Place {
   close(): Promise<void>;
 }
 
-/** What a service needs to use them. */
+/** What a service needs to use them. Its tasks are done without a receiver. */
 export function envOf(stores: Pick<TestStores, 'databaseUrl' | 'redisUrl'>) {
-  return { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl };
+  return { DATABASE_URL: stores.databaseUrl, REDIS_URL: stores.redisUrl, TASK_WEBHOOK_URL: 'none' };
 }
 
 export async function openTestStores(): Promise<TestStores> {

@@ -119,8 +119,32 @@ describe('several services', () => {
     );
   });
 
-  it('log deliveries when no webhook is configured', async () => {
-    await using service = await startService({ ...env, TASK_WEBHOOK_URL: '' });
+  it.each(['skip-locked', 'lock'])(
+    '%s: claim no task without a receiver, and /readyz says so until another service has delivered it',
+    async (TASK_PICK) => {
+      answer = 200;
+      await using service = await startService({ ...env, TASK_PICK, TASK_WEBHOOK_URL: '' });
+      const waiting = [(await writeTasks(stores, 1))[0]!, (await writeTasks(stores, 1, 'event'))[0]!];
+      const [unknown] = await writeTasks(stores, 1, 'nobody-handles-this');
+      await until(service, unknown!, 'dead'); // written last, so it was due after the others
+      for (const id of waiting)
+        expect(await taskOf(service, id)).toMatchObject({ state: 'waiting', attempts: 0 });
+      const readiness = () => call(`${service.url}/readyz`);
+      const detail = expect.stringMatching(/2 failing; .*(TASK|EVENT)_WEBHOOK_URL is not set/);
+      const body = { status: 'degraded', degraded: [{ what: 'receivers', detail }] };
+      await expect.poll(readiness).toMatchObject({ status: 200, body });
+      const { text } = (await call(`${service.url}/metrics`)).body;
+      expect(text).toMatch(/^stampede_background_failing\{loop="receivers"\} 2$/m);
+      const urls = { EVENT_WEBHOOK_URL: env.TASK_WEBHOOK_URL! };
+      await using other = await startService({ ...env, TASK_PICK, ...urls });
+      for (const id of waiting) await until(other, id, 'done');
+      await eventually(readiness, ({ body }) => body.status === 'ok');
+      await stores.sql.query('DELETE FROM tasks WHERE id = $1', [unknown]);
+    },
+  );
+
+  it('log tasks as done with TASK_WEBHOOK_URL=none', async () => {
+    await using service = await startService({ ...env, TASK_WEBHOOK_URL: 'none' });
     const [id] = await writeTasks(stores, 1);
     await until(service, id!, 'done');
     const key = await keyOf(id!);

@@ -79,8 +79,8 @@ const ITS_TURN = `(subject IS NULL OR NOT EXISTS (
 
 /** Due tasks of one state. Each state has its own query, so that the index on (state, run_at) yields them in order. */
 const ofState = (state: TaskState, locking: string) =>
-  `SELECT id, run_at FROM tasks WHERE state = '${state}' AND run_at <= now() AND id <> ALL($2::bigint[]) AND ${ITS_TURN}
-   ORDER BY run_at LIMIT $1 ${locking}`;
+  `SELECT id, run_at FROM tasks WHERE state = '${state}' AND run_at <= now() AND id <> ALL($2::bigint[])
+   AND kind <> ALL($3::text[]) AND ${ITS_TURN} ORDER BY run_at LIMIT $1 ${locking}`;
 
 /** The longest due tasks of both states, so that neither waits for the other. */
 const due = (locking: string) => `
@@ -125,11 +125,16 @@ interface ClaimedRow extends Omit<ClaimedTask, 'id'> {
   readonly id: string;
 }
 
+/** The kinds among these of which a task waits. */
+const WAITING_OF = `SELECT kind FROM unnest($1::text[]) AS kinds(kind)
+  WHERE EXISTS (SELECT FROM tasks WHERE tasks.kind = kinds.kind AND state IN ('waiting', 'retry'))`;
+
 /**
  * The statements of workers. A task whose update Postgres rejects backs off for a while and does not stop others from being
  * claimed or reclaimed.
+ * @param unreceived kinds that are not claimed
  */
-export function taskTable(postgres: PostgresStore, health: LoopHealth) {
+export function taskTable(postgres: PostgresStore, health: LoopHealth, unreceived: readonly TaskKind[] = []) {
   const { pool } = postgres;
   const count = async (sql: string, values: unknown[]) => (await pool.query(sql, values)).rowCount ?? 0;
   const rejected = (id: string, error: unknown) => health.failed(`task ${id}`, error);
@@ -192,8 +197,8 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth) {
     async claimDue(max: number, contended: 'skip' | 'wait'): Promise<readonly ClaimedTask[]> {
       const backingOff = health.backingOff('task');
       const rows = await findAndChange<ClaimedRow>(
-        { text: CLAIM_DUE[contended], values: [max, backingOff] },
-        { text: FIND_DUE, values: [max + MAX_REJECTIONS, backingOff] },
+        { text: CLAIM_DUE[contended], values: [max, backingOff, unreceived] },
+        { text: FIND_DUE, values: [max + MAX_REJECTIONS, backingOff, unreceived] },
         async (ids) => {
           const claimed: ClaimedRow[] = [];
           for (const id of ids) {
@@ -205,6 +210,9 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth) {
       );
       return rows.map((row) => ({ ...row, id: Number(row.id) }));
     },
+    /** @returns the kinds among these of which a task waits */
+    waitingOf: async (kinds: readonly TaskKind[]): Promise<ReadonlySet<string>> =>
+      new Set((await pool.query<{ kind: string }>(WAITING_OF, [kinds])).rows.map(({ kind }) => kind)),
     /** Returns tasks queued for longer to `waiting`: an earlier version left them. @returns their number */
     reclaimQueued: (olderMs: number, max: number) =>
       reclaim('queued', () => `state = 'waiting'`, olderMs, max),

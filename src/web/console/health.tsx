@@ -15,6 +15,8 @@ const ADVICE: Readonly<Record<string, string>> = {
     'Abandoned reservations are pending. Check Redis and Postgres, then run npm run reconcile -- --check.',
   'mirror-outbox': 'Redis lacks changes of Postgres. It receives them when it responds again.',
   tasks: 'Tasks wait in Postgres, where they are safe. Check Postgres; the log has the error.',
+  receivers:
+    'Tasks wait in Postgres, where they are safe. Set the variable, or set it to none if nothing is to be delivered.',
   'audit-log': 'Events are not in the audit log yet. Check Postgres.',
   turns: 'Some expired turns of the waiting room were not deleted. Check Postgres.',
   retention: 'Some old rows were not deleted. A table of yours may refer to them.',

@@ -1,0 +1,41 @@
+/**
+ * Tasks without a receiver. A kind of tasks whose webhook is not configured waits in Postgres: this process claims none of it, another
+ * one that has the URL may. While such tasks wait, the loop `receivers` is failing, which /readyz, the console and the metrics show.
+ *
+ * Only local use needs no receiver: a service that starts its own Postgres, or that is configured with the URL `none`, logs its tasks
+ * and marks them done.
+ */
+import { repeatedly } from '../concurrency/periodic.ts';
+import type { TaskBounds } from '../config/limits.ts';
+import type { TaskKind } from '../domain/task.ts';
+import type { LoopHealth } from '../metrics/loop-health.ts';
+import type { TaskTable } from '../store/postgres/task-table.ts';
+
+/** The variable that names the receiver of a kind. */
+export const RECEIVERS: Readonly<Record<TaskKind, string>> = {
+  ship: 'TASK_WEBHOOK_URL',
+  award: 'TASK_WEBHOOK_URL',
+  refund: 'TASK_WEBHOOK_URL',
+  event: 'EVENT_WEBHOOK_URL',
+};
+
+export interface ReceiversContext {
+  readonly table: TaskTable;
+  /** The kinds without a receiver. */
+  readonly kinds: readonly TaskKind[];
+  readonly health: LoopHealth;
+  readonly bounds: TaskBounds;
+}
+
+/** Reports kinds of which a task waits. @returns stops it, and waits for the pass in progress */
+export function reportWaiting({ table, kinds, health, bounds }: ReceiversContext): () => Promise<void> {
+  return repeatedly(bounds.reclaimEveryMs, async () => {
+    const waiting = await health.step('read waiting tasks', () => table.waitingOf(kinds));
+    if (waiting === null) return;
+    for (const kind of kinds) {
+      const item = `${kind} tasks`;
+      if (!waiting.has(kind)) health.succeeded(item);
+      else health.failed(item, new Error(`waiting, because ${RECEIVERS[kind]} is not set`));
+    }
+  });
+}
