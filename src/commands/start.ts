@@ -53,7 +53,6 @@ async function main(): Promise<void> {
     worker: cluster.worker?.id ?? null,
     terminal: process.stdout.isTTY ? process.stdout : null,
   });
-  if (cluster.isPrimary) warnOf(config, log);
   const names = unreadNames(fileNames);
   if (names.length > 0) log.warn({ names }, 'Nothing reads these variables of .env');
   const closeAll = () => closers.close((err) => log.error({ err }, 'Shutdown step failed'));
@@ -89,7 +88,10 @@ async function start(given: Config, isCheck: boolean, log: Logger): Promise<void
   if (isCheck) return checkStores(config);
   if (notice !== null) log.warn(notice);
   const urls = await findStores(config, log, (stop) => closers.add(stop));
-  if (cluster.isPrimary) await migrateStores(urls, config, log);
+  if (cluster.isPrimary) {
+    await migrateStores(urls, config, log);
+    warnOf(config, log);
+  }
   if (config.workers > 1 && cluster.isPrimary) return startAll(config, urls, log);
   const localDegradation = folderCheck(LOCAL_FOLDER, urls);
   const service = await createService({ config, urls, log, localDegradation, closers });

@@ -95,6 +95,21 @@ it.each(['1', '2'])('a taken port is reported before any store is contacted: WOR
   await new Promise((resolve) => other.close(resolve));
 });
 
+const down = 'redis://127.0.0.1:1';
+it.each([
+  [{ REDIS_URL: down }, 'Cannot use Redis at 127.0.0.1:1: connect ECONNREFUSED'],
+  [{ REDIS_URL: 'redis+sentinel://127.0.0.1:1/mymaster' }, 'Cannot use Redis at 127.0.0.1:1/mymaster: '],
+  [{ REDIS_URL: 'redis+cluster://127.0.0.1:1,127.0.0.1:2' }, 'Cannot use Redis at 127.0.0.1:1,127.0.0.1:2: '],
+  [{ LOCK: 'redlock', REDLOCK_URLS: [1, 2, 3].map((n) => down + n).join() }, 'LOCK=redlock cannot start: '],
+  [{ LOCK: 'zookeeper', ZOOKEEPER_URL: '127.0.0.1:1' }, 'LOCK=zookeeper cannot start: '],
+  [{ DATABASE_URL: 'postgresql://u:p@127.0.0.1:1/x' }, 'Cannot use Postgres at 127.0.0.1:1/x: '],
+])('a start that cannot reach %o says so, and what to check, and logs no error', async (given, said) => {
+  const output = await failure({ ...envOf(stores), ...given });
+  expect(output).toContain(said);
+  expect(output).toContain('Check ');
+  expect(output).not.toMatch(/"level":[3456]0|\n {4}at /);
+});
+
 it.each([
   ['unsafe', '1', 1],
   ['unsafe', '2', 1],

@@ -12,6 +12,7 @@ import { isDenied } from '../../locks/adapters/redis-errors.ts';
 import type { RedisClient } from '../../locks/clients.ts';
 import { clientOf } from './client.ts';
 import { type ConnectionOptions, redisCluster } from './cluster.ts';
+import { heldErrors } from './held-errors.ts';
 import { requestsBy } from './load-script.ts';
 import { missingRules, PROBE_KEY } from './permissions.ts';
 import { attemptScripts, type SaleScripts } from './sale-scripts.ts';
@@ -69,15 +70,13 @@ export async function openRedis(
   if (typeof address === 'string') throw new Error(`the URL ${address}`);
   if (address.kind === 'cluster') return openCluster(address, onError, replicas, denials);
   const redis = clientOf(address, noteIn(denials));
-  redis.on('error', onError);
-  let reason: Error | undefined; // what `connect` rejects with may say no more than that the connection is closed
-  redis.once('error', (error) => {
-    reason = error;
-  });
+  const errors = heldErrors(onError);
+  redis.on('error', errors.report);
   await redis.connect().catch((error) => {
     redis.disconnect();
-    throw reason ?? error;
+    throw errors.first()?.[0] ?? error; // what `connect` rejects with may say no more than that the connection is closed
   });
+  errors.release();
   return storeOn(redis, (listener) => openRedis(redisUrl, listener, 0, denials), replicas, denials);
 }
 
@@ -114,13 +113,15 @@ async function openCluster(
   replicas: number,
   denials: Denials,
 ): Promise<RedisStore> {
+  const errors = heldErrors(onError);
   const { cluster, connect, servers, ...toServers } = redisCluster(
     address,
     replicas,
-    onError,
+    errors.report,
     noteIn(denials),
   );
   await connect();
+  errors.release();
   const redis = cluster as unknown as Redis; // the commands that name keys are the same
   const another: RedisStore['another'] = (listener) => openCluster(address, listener, 0, denials);
   const findAgain = () => cluster.refreshSlotsCache();

@@ -6,6 +6,7 @@ import { isDenied } from '../../locks/adapters/redis-errors.ts';
 import { retryMs } from '../../locks/adapters/timing.ts';
 import type { RedlockServer } from '../../locks/clients.ts';
 import { LockSetupError } from '../../locks/lock.ts';
+import { heldErrors } from './held-errors.ts';
 import { requestsBy } from './load-script.ts';
 import { missingRules, OF_A_LOCK, PROBE_KEY } from './permissions.ts';
 
@@ -19,7 +20,8 @@ export async function openRedlockServers(
   const distinct = new Set(urls.map((url) => new URL(url).host)).size;
   if (distinct < 3 || distinct < urls.length)
     throw new LockSetupError('REDLOCK_URLS must name at least three different Redis servers');
-  const clients = urls.map((url) => clientOf(url, onError));
+  const errors = heldErrors(onError);
+  const clients = urls.map((url) => clientOf(url, errors.report));
   const close = () => {
     for (const redis of clients) redis.disconnect();
   };
@@ -31,6 +33,7 @@ export async function openRedlockServers(
       `fewer than ${quorum} of the ${clients.length} servers of REDLOCK_URLS are reachable`,
     );
   }
+  errors.release();
   const rules = await missingRules(
     clients.map((redis) => ({ redis, key: PROBE_KEY })),
     OF_A_LOCK,
