@@ -1,15 +1,14 @@
 /**
- * The clients of docs/how-to/integrate.md, built from the page alone, buy through a service that answers `busy`, 429, `too-early` and
- * `unknown-outcome`, and whose answers get lost: one order each.
+ * The clients of docs/how-to/integrate.md, from the page alone in an empty folder, buy with the page's commands, and through a service that
+ * answers `busy`, 429, `too-early` and `unknown-outcome`, and whose answers get lost: one order each.
  */
 import { execFile, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { rm, symlink, writeFile } from 'node:fs/promises';
+import { rm, writeFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { promisify } from 'node:util';
-import { generateSource } from 'oazapfts';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { type Problem, problems } from '../../src/http/problems.ts';
@@ -20,8 +19,18 @@ import { envOf, openTestStores } from '../support/stores.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
 const page = readFileSync(path.join(root, 'docs/how-to/integrate.md'), 'utf8');
-const codeOf = (file: string) =>
-  new RegExp(`\`${file}\`:\n\n\`\`\`\\w+\n([\\s\\S]*?)^\`\`\`$`, 'm').exec(page)![1]!;
+/** Files of the page: "… `name`:", and the code. */
+const FILES = [...page.matchAll(/`([\w.]+)`:\n\n```\w+\n([\s\S]*?)^```$/gm)];
+/** The commands of a part of the page. */
+const commandsBelow = (heading: string) =>
+  [
+    ...page
+      .split(`\n## ${heading}\n`)[1]!
+      .split('\n## ')[0]!
+      .matchAll(/^```sh\n([\s\S]*?)^```$/gm),
+  ]
+    .map(([, code]) => code!)
+    .join('');
 
 const stores = opened(openTestStores);
 const service = opened(() => startService(envOf(stores)));
@@ -29,10 +38,10 @@ let folder: string;
 const fronts: Server[] = [];
 
 /**
- * In front of the service: answers a purchase with these problems, one after the other, and then passes requests on. `proxy`: as something
- * in between answers.
+ * In front of the service: answers a purchase with these problems, one after the other, and then passes requests on. `cut`: the connection
+ * ends within the body of a problem. `proxy`: as something in between answers.
  */
-async function front(...steps: (keyof typeof problems | 'lost' | 'proxy')[]): Promise<string> {
+async function front(...steps: (keyof typeof problems | 'lost' | 'cut' | 'proxy')[]): Promise<string> {
   const server = createServer(async (request, response) => {
     const chunks: Buffer[] = [];
     for await (const chunk of request) chunks.push(chunk as Buffer);
@@ -49,6 +58,10 @@ async function front(...steps: (keyof typeof problems | 'lost' | 'proxy')[]): Pr
       response.writeHead(answer!.status, { 'Content-Type': answer!.headers.get('content-type')! });
       return void response.end(await answer!.text());
     }
+    if (step === 'cut') {
+      response.writeHead(409, { 'Content-Type': 'application/problem+json', 'Content-Length': '100' });
+      return void response.write('{"type":"/problems/sold-out"', () => request.socket.destroy());
+    }
     if (step === 'proxy') {
       response.writeHead(429, { 'Content-Type': 'text/html', 'Retry-After': new Date().toUTCString() });
       return void response.end('<h1>Too many requests</h1>');
@@ -63,48 +76,73 @@ async function front(...steps: (keyof typeof problems | 'lost' | 'proxy')[]): Pr
 }
 
 const TYPESCRIPT = `import { buy } from './buy.ts';
-import { defaults } from './stampede.ts';
-defaults.baseUrl = process.argv[2]!;
-const bought = await buy(Number(process.argv[3]), { userId: process.argv[4]! }, Number(process.argv[5]) * 1_000);
-console.log(bought.kind === 'order' ? bought.orderId : (bought.kind === 'refused' ? bought.problem + ' ' : '') + bought.mayExist);
+const [, , service, saleId, userId, withinS, Authorization] = process.argv as string[];
+buy(service!, Number(saleId), { userId: userId! }, Number(withinS) * 1_000, Authorization ? { Authorization } : {}).then(
+  (bought) => {
+    if (bought.kind === 'order') console.log(bought.orderId);
+    else console.log(bought.kind === 'refused' ? bought.problem : 'gave-up', bought.mayExist);
+  },
+  (error) => console.log('thrown', error.name),
+);
 `;
 const PYTHON = `import sys
 from buy import Refused, buy
+service, sale_id, user_id, within_s, *authorization = sys.argv[1:]
 try:
-    print(buy(sys.argv[1], sys.argv[2], {'userId': sys.argv[3]}, int(sys.argv[4]))['orderId'])
+    headers = {'Authorization': one for one in authorization}
+    print(buy(service, sale_id, {'userId': user_id}, int(within_s), headers)['orderId'])
 except Refused as refused:
     print(refused.args[0], str(refused.args[1]).lower())
 except TimeoutError as late:
-    print(str(late.args[0]).lower())
+    print('gave-up', str(late.args[0]).lower())
+except Exception as error:
+    print('thrown', type(error).__name__)
 `;
+
+const named = (text: string) => text.replaceAll('http://127.0.0.1:3000', service.url);
+
+/** Runs commands in the folder. @returns what they print on standard output @throws with what they printed, if one fails */
+async function follow(commands: string): Promise<string> {
+  const { PATH, HOME } = process.env;
+  const env = { PATH, HOME, npm_config_prefer_offline: 'true' };
+  const done = promisify(execFile)('/bin/sh', ['-ec', named(commands)], { cwd: folder, env });
+  const { stdout } = await done.catch(({ stdout, stderr }) => {
+    throw new Error(`${stdout}${stderr}`);
+  });
+  return stdout;
+}
 
 beforeAll(async () => {
   folder = await temporaryFolder('stampede-test-integrate-');
-  const files = {
-    'package.json': '{ "type": "module" }',
-    'stampede.ts': await generateSource(`${service.url}/openapi.json`),
-    'buy.ts': codeOf('buy.ts'),
-    'caller.ts': TYPESCRIPT,
-    'buy.py': codeOf('buy.py'),
-    'caller.py': PYTHON,
-  };
-  for (const [name, text] of Object.entries(files)) await writeFile(path.join(folder, name), text);
-  await symlink(path.join(root, 'node_modules'), path.join(folder, 'node_modules'));
+  for (const [, name, code] of FILES) await writeFile(path.join(folder, name!), named(code!));
+  await writeFile(path.join(folder, 'caller.ts'), TYPESCRIPT);
+  await writeFile(path.join(folder, 'caller.py'), PYTHON);
+  await createSale(service.url, 5); // sale 1, which the page buys from
 });
 afterAll(async () => {
   for (const server of fronts) server.close();
   await rm(folder, { recursive: true, force: true });
 });
 
+describe('the files and commands of the page, in an empty folder', () => {
+  it.each([
+    ['In TypeScript', /^\{\s+kind: 'order',\s+orderId: '[\w-]{36}',\s+isRepeat: false\s+\}\n$/],
+    ['In Python', /^\{'orderId': '[\w-]{36}', .*'userId': 'ben', 'status': 'pending'/],
+    ['A client for all routes', /200 \{\s+id: 1,[\s\S]*stock: 5,\s+sold: [12],/],
+  ])('%s', async (heading, printed) => {
+    expect(await follow(commandsBelow(heading))).toMatch(printed);
+  });
+});
+
 const CLIENTS = [
-  ['TypeScript', process.execPath, ['--import', 'tsx', 'caller.ts']],
+  ['TypeScript', process.execPath, ['--import', import.meta.resolve('tsx'), 'caller.ts']],
   ['Python', 'python3', ['caller.py']],
 ] as const;
 
 describe.concurrent.each(CLIENTS)('in %s', (name, program, args) => {
   const isMissing = spawnSync(program, ['--version']).status !== 0;
-  const buy = async (url: string, saleId: number, userId: string, withinS: number) => {
-    const all = [...args, url, String(saleId), userId, String(withinS)];
+  const buy = async (url: string, saleId: number, userId: string, withinS: number, token = '') => {
+    const all = [...args, url, String(saleId), userId, String(withinS), token];
     return (await promisify(execFile)(program, all, { cwd: folder })).stdout.trim();
   };
 
@@ -114,6 +152,7 @@ describe.concurrent.each(CLIENTS)('in %s', (name, program, args) => {
       'busy',
       'too-many-requests',
       'lost',
+      'cut',
       'proxy',
       'too-early',
       'unknown-outcome',
@@ -132,8 +171,16 @@ describe.concurrent.each(CLIENTS)('in %s', (name, program, args) => {
       await buy(service.url, id, `first of ${name}`.replaceAll(' ', '.'), 600);
       expect(await buy(await front(), id, 'ben', 600)).toBe('sold-out false');
       expect(await buy(await front('lost', 'invalid-ticket'), id, 'dan', 600)).toBe('invalid-ticket true');
-      expect(await buy(await front('lost', 'lost'), id, 'eve', 0)).toBe('true');
-      expect(await buy(await front('busy'), id, 'fay', 0)).toBe('false');
+      expect(await buy(await front('lost', 'lost'), id, 'eve', 0)).toBe('gave-up true');
+      expect(await buy(await front('busy'), id, 'fay', 0)).toBe('gave-up false');
     },
   );
+
+  it.skipIf(isMissing)('throws what the program did wrong, and sends nothing', async () => {
+    const { id } = await createSale(service.url, 1);
+    const urls = [service.url.slice('http://'.length), '/', 'http://127.0.0.1:port', 'http://two words'];
+    for (const url of urls) expect(await buy(url, id, 'ann', 600), url).toMatch(/^thrown /);
+    expect(await buy(service.url, id, 'ann', 600, 'Bearer ☺')).toMatch(/^thrown /);
+    expect((await call(`${service.url}/sales/${id}`)).body).toMatchObject({ sold: 0 });
+  });
 });
