@@ -155,7 +155,7 @@ it('how to recover: dead tasks', async () => {
   expect(said.match(/"id":7,/g)).toHaveLength(2);
 });
 
-it("how to run a sale: an operator's day", async () => {
+it("how to run a sale: an operator's day; then how to integrate: a signed payment", async () => {
   await using service = await start();
   const said = await follow(commandsOf(text('docs/how-to/run-a-sale.md')).join(''), service.host);
   expect(problemsIn(said)).toEqual([]);
@@ -174,16 +174,15 @@ it("how to run a sale: an operator's day", async () => {
     `SELECT stock, sold, (SELECT count(*)::int FROM tasks WHERE kind = 'refund') AS refunds FROM sales`,
   );
   expect(rows).toEqual([{ stock: 118, sold: 0, refunds: 2 }]);
-});
-
-it('how to integrate: a signed payment', async () => {
+  await service.stop();
   const commands = blockWith(text('docs/how-to/integrate.md'), 'payments/notifications');
   const PAYMENT_WEBHOOK_SECRETS = /secret=(\S+)/.exec(commands)![1]!;
-  await using service = await start({ PAYMENT_WEBHOOK_SECRETS });
-  const url = `http://${service.host}`;
+  await using signed = await start({ PAYMENT_WEBHOOK_SECRETS });
+  const url = `http://${signed.host}`;
   const { body } = await buy(url, (await createSale(url, 1)).id, 'ann');
-  const said = await follow(commands, service.host, { [ORDER]: body.orderId as string });
-  expect(said).toContain('"status":"paid"');
+  expect(await follow(commands, signed.host, { [ORDER]: body.orderId as string })).toContain(
+    '"status":"paid"',
+  );
 });
 
 it('how to open a sale to the public: the service takes the variables of the page', async () => {
