@@ -1,28 +1,17 @@
 /** What a reader pastes from the documents works: code in a copy of the sources, commands against a running service. */
-import { execFile } from 'node:child_process';
 import { cpSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { fileURLToPath } from 'node:url';
-import { promisify } from 'node:util';
 import { beforeEach, expect, it } from 'vitest';
 import { buy, createSale } from './support/client.ts';
+import { commandsOf, execute, root, samplesOf, text } from './support/samples.ts';
 import { copySources, type Installation, installService, type Run } from './support/service.ts';
 import { envOf, openTestStores, type TestStores } from './support/stores.ts';
 
-const root = fileURLToPath(new URL('../', import.meta.url));
-const text = (file: string) => readFileSync(path.join(root, file), 'utf8');
 const pages = readdirSync(path.join(root, 'docs'), { recursive: true, encoding: 'utf8' })
   .filter((file) => file.endsWith('.md'))
   .sort()
   .map((file) => text(`docs/${file}`));
 
-/** The samples of a page, each with the file that the page names for it: "… in `path`:". */
-const samplesOf = (page: string) =>
-  [...page.matchAll(/(?:`([\w./-]+)`:\n\n)?^```(\w+)\n([\s\S]*?)^```$/gm)].map(
-    ([, file, language, code]) => ({ file, language: language!, code: code! }),
-  );
-const commandsOf = (page: string) =>
-  samplesOf(page).flatMap(({ language, code }) => (language === 'sh' ? code : []));
 const blockWith = (page: string, part: string) => commandsOf(page).find((code) => code.includes(part))!;
 
 /** Inserts each line with a plus below the line before it. @throws when the source lacks a line without a plus */
@@ -48,16 +37,6 @@ ${code}
   return null;
 }
 `;
-
-const { PATH, HOME } = process.env;
-/** @throws with what the command printed, if it fails */
-const execute = (cwd: string, env: object, command: string, ...args: string[]) =>
-  promisify(execFile)(command, args, { cwd, env: { PATH, HOME, ...env } }).then(
-    ({ stdout, stderr }) => stdout + stderr,
-    ({ stdout, stderr }) => {
-      throw new Error(`${stdout}${stderr}`);
-    },
-  );
 
 it('code compiles in the file that the page names, and passes the contract tests', {
   timeout: 1_800_000,

@@ -11,6 +11,7 @@ export const WHOLE_IN_QUICK = ['for-update', 'group-commit', 'lua', 'lock-postgr
 export const FULL_ONLY = [
   'test/access/lottery.test.ts',
   'test/alone.test.ts',
+  'test/backup.test.ts',
   'test/bench/faults.test.ts',
   'test/bench/k6.test.ts',
   'test/bench/load.test.ts',
