@@ -142,8 +142,12 @@ describe.each(documents)('%s', (document) => {
   });
 });
 
-it('the README fits on two screens, and the failure model cites tests', () => {
-  expect(text('README.md').split('\n').length).toBeLessThanOrEqual(150);
+it('the README fits on two screens and its first says how to begin, and the failure model cites tests', () => {
+  expect(text('README.md').split('\n').length).toBeLessThanOrEqual(131);
+  const [firstScreen] = text('README.md').split('<picture>');
+  for (const part of ['HTTP API', 'git clone ', 'npm start']) expect(firstScreen).toContain(part);
+  const [, windowS] = /^# PAYMENT_WINDOW_S=(\d+)$/m.exec(example)!;
+  expect(text('README.md')).toContain(`expires after ${Number(windowS) / 60} minutes`);
   const model = page('reference/failure-model').split('\n');
   const behavior = model.filter((line) => /^\| (?!---|behavior|failure \||what fails|\[)/.test(line));
   expect(behavior.length).toBeGreaterThan(50);
