@@ -16,6 +16,8 @@ import { envOf, openStoresWithRedis } from '../support/stores.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
 const page = readFileSync(path.join(root, 'docs/how-to/use-the-locks.md'), 'utf8');
+/** The lines of the page: in the clone, and in a program. */
+const [PACK, INSTALL] = /^```bash\n([\s\S]*?)^```$/m.exec(page)![1]!.trim().split('\n');
 const examples = [...page.matchAll(/^```js\n([\s\S]*?)^```$/gm)].map(([, code]) => code!);
 const { devDependencies, dependencies } = JSON.parse(readFileSync(path.join(root, 'package.json'), 'utf8'));
 const versions: Record<string, string> = { ...dependencies, ...devDependencies };
@@ -37,14 +39,12 @@ const install = (...what: string[]) =>
 
 beforeAll(async () => {
   folder = await temporaryFolder('stampede-test-package-');
-  await run('npm', ['run', '--silent', 'package:locks'], root);
-  const packed = await run(
-    'npm',
-    ['pack', './dist/stampede-locks', '--pack-destination', folder, '--json'],
-    root,
-  );
-  tarball = path.join(folder, JSON.parse(packed)[0].filename);
+  const untracked = () => run('git', ['status', '--porcelain', '--untracked-files'], root).catch(() => '');
+  const before = await untracked();
+  await run('sh', ['-ec', PACK!], root);
+  expect(await untracked(), 'a file that git would add').toBe(before);
   writeFileSync(path.join(folder, 'package.json'), '{ "type": "module" }');
+  tarball = path.join(root, /dist\/\S+\.tgz/.exec(INSTALL!)![0]);
   await install(tarball);
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
@@ -75,6 +75,7 @@ it('has the files and types that its manifest promises', async () => {
 describe('with clients', () => {
   beforeAll(async () => {
     const names = ['ioredis', 'redis', 'pg', '@types/node', '@types/pg'];
+    await run('sh', ['-ec', INSTALL!.replace('../stampede', `'${root}'`)]);
     await install(...names.map((name) => `${name}@${versions[name]}`));
   });
 
