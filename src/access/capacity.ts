@@ -1,7 +1,7 @@
 /**
  * How many attempts a second all processes of the service can serve, for the waiting room. Each process measures what it serves
- * and writes it to one hash in Redis, every second, and adds up what the others wrote there. Without Redis it assumes that each
- * process of its own service serves as much, and knows of no other machine.
+ * and writes it to one hash in Redis, every second, and adds up what the others wrote there lately, by the clock of Redis. Without Redis
+ * it assumes that each process of its own service serves as much, and counts no other machine.
  *
  * While attempts are queued, the load shedder's limit shows what the stores sustain. While none is queued, the service is faster
  * than its customers; if they took most of what was assumed, a little more is assumed.
@@ -11,6 +11,7 @@ import type { LoadShedder } from '../concurrency/load-shedding.ts';
 import { repeatedly } from '../concurrency/periodic.ts';
 import { limits } from '../config/limits.ts';
 import type { RedisStore } from '../store/redis/connection.ts';
+import { defineScript } from '../store/redis/load-script.ts';
 
 export interface Capacity {
   /** Attempts a second, of all processes. */
@@ -61,18 +62,12 @@ export function shareCapacity(
 ): Capacity {
   const self = randomUUID();
   const own = ownCapacity(shedder);
+  const note = defineScript<number>(redis, 'sale/share-capacity', 1);
   let others = 0;
 
   async function exchange(): Promise<void> {
     own.measure();
-    const wallMs = Date.now();
-    await redis.hset(KEY, self, `${Math.round(own.perSecond)} ${wallMs}`);
-    others = 0;
-    for (const [id, text] of Object.entries(await redis.hgetall(KEY))) {
-      const [perSecond, writtenMs] = text.split(' ').map(Number) as [number, number];
-      if (wallMs - writtenMs > limits.tickets.capacityMaxAgeMs) await redis.hdel(KEY, id);
-      else if (id !== self) others += perSecond;
-    }
+    others = await note(KEY, self, Math.round(own.perSecond), limits.tickets.capacityMaxAgeMs);
   }
 
   const stop = repeatedly(limits.tickets.capacityEveryMs, () => exchange().catch(onError));

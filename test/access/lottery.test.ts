@@ -8,13 +8,11 @@
 
 import { Client } from 'undici';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { localCapacity } from '../../src/access/capacity.ts';
 import { customerId } from '../../src/access/identity.ts';
 import { postgresTurns } from '../../src/access/postgres-turns.ts';
 import { redisTurns } from '../../src/access/redis-turns.ts';
 import { createTickets, serviceKeys } from '../../src/access/ticket.ts';
 import { createWaitingRoom, type TurnStore } from '../../src/access/waiting-room.ts';
-import { createLoadShedder } from '../../src/concurrency/load-shedding.ts';
 import { limits } from '../../src/config/limits.ts';
 import type { Sale } from '../../src/domain/sale.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
@@ -312,11 +310,4 @@ describe.each(Object.keys(PLACES))('with its turns in %s', (name) => {
     expect(Number(headers.get('retry-after'))).toBeGreaterThan(0);
     await expect.poll(() => requestTicket(sale, 'ann')).toMatchObject({ status: 201 });
   });
-});
-
-it('without Redis, the capacity is that of this process for each process of the service', async () => {
-  const shedder = createLoadShedder(100, 1);
-  const capacity = localCapacity(shedder, 3);
-  expect(capacity.perSecond).toBe(3 * shedder.state.perSecond);
-  await capacity.stop();
 });

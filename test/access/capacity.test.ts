@@ -1,0 +1,85 @@
+/** How many attempts a second all processes can serve, measured by processes with separate connections to one Redis. */
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
+import { TcpProxy } from '../../lab/proxy.ts';
+import { type Capacity, localCapacity, shareCapacity } from '../../src/access/capacity.ts';
+import { createLoadShedder } from '../../src/concurrency/load-shedding.ts';
+import { limits } from '../../src/config/limits.ts';
+import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { opened } from '../support/opened.ts';
+import { openTestStores } from '../support/stores.ts';
+
+const KEY = 'stampede:capacity';
+const shedder = createLoadShedder(100, 1);
+const OWN = shedder.state.perSecond;
+
+const stores = opened(openTestStores);
+let link: TcpProxy;
+let redis: RedisStore;
+beforeAll(async () => {
+  link = await TcpProxy.open({ port: stores.redisPort });
+  const url = new URL(stores.redisUrl);
+  url.port = String(link.port);
+  redis = await openRedis(url.href, () => {});
+});
+afterAll(async () => {
+  await redis?.close();
+  await link?.close();
+});
+beforeEach(() => stores.redis.del(KEY));
+
+/** How many milliseconds the clock of a process is ahead. */
+const clocks = new AsyncLocalStorage<number>();
+const now = Date.now;
+vi.spyOn(Date, 'now').mockImplementation(() => now() + (clocks.getStore() ?? 0));
+
+function share(aheadMs = 0, onError: (error: unknown) => void = () => {}): Capacity {
+  const capacity = clocks.run(aheadMs, () => shareCapacity(redis, shedder, onError));
+  onTestFinished(() => capacity.stop());
+  return capacity;
+}
+/** How many processes each of them counts: all serve the same. */
+const counts = (...all: Capacity[]) => all.map(({ perSecond }) => Math.round(perSecond / OWN));
+
+it('without Redis, the capacity is that of this process for each process of the service', async () => {
+  const capacity = localCapacity(shedder, 3);
+  expect(counts(capacity)).toEqual([3]);
+  await capacity.stop();
+});
+
+it('counts processes whose clocks differ by an hour', async () => {
+  const all = [share(), share(-3_600_000), share(3_600_000)];
+  await expect.poll(() => counts(...all)).toEqual([3, 3, 3]);
+});
+
+it('does not count a process that stopped writing, whatever the clock of Redis was then', async () => {
+  const redisMs = Number((await stores.redis.time())[0]) * 1_000;
+  const foreverMs = 1_000 * limits.tickets.capacityMaxAgeMs;
+  const gone = { past: `${OWN} ${redisMs - foreverMs}`, future: `${OWN} ${redisMs + foreverMs}` };
+  await stores.redis.hset(KEY, gone);
+  const all = [share(), share()];
+  await expect.poll(() => counts(...all)).toEqual([2, 2]);
+  expect(await stores.redis.hlen(KEY)).toBe(2);
+});
+
+it('counts the other processes while their figures are read, and after that failed', async () => {
+  const seen: number[] = [];
+  let failures = 0;
+  const see = () => seen.push(...counts(capacity));
+  const capacity: Capacity = share(0, () => {
+    failures++;
+    see();
+  });
+  share();
+  await expect.poll(() => counts(capacity)).toEqual([2]);
+  link.watch = (request) => {
+    if (!/hgetall|evalsha/i.test(request)) return 'pass';
+    see();
+    return 'drop';
+  };
+  onTestFinished(() => {
+    link.watch = null;
+  });
+  await expect.poll(() => failures).toBeGreaterThan(0);
+  expect(new Set(seen)).toEqual(new Set([2]));
+});
