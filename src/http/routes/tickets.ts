@@ -5,7 +5,7 @@ import type { SharedLimits } from '../../access/shared-limits.ts';
 import type { Tickets } from '../../access/ticket.ts';
 import type { WaitingRoom } from '../../access/waiting-room.ts';
 import { limits } from '../../config/limits.ts';
-import type { Sale } from '../../domain/sale.ts';
+import { type Sale, stateOf } from '../../domain/sale.ts';
 import type { UnpaidOrders } from '../../store/postgres/orders.ts';
 import { type Callers, tooMany } from '../callers.ts';
 import { ProblemError } from '../problems.ts';
@@ -40,13 +40,14 @@ export function ticketRoutes(context: TicketContext, callers: Callers): Router {
 
     const found = saleId > limits.maxSaleId ? null : await sales.getWithSeed(saleId);
     if (found === null) throw new ProblemError('unknown-sale', `Sale ${saleId} does not exist.`);
-    const { sale, seed } = found;
-    const nowMs = Date.now();
-    if (sale.endsAt !== null && nowMs >= Date.parse(sale.endsAt))
+    const { sale, seed, nowMs } = found;
+    if (stateOf(sale, nowMs) === 'ended')
       throw new ProblemError('sale-not-open', `Sale ${saleId} has ended.`, { reason: 'ended' });
     if (sale.remaining <= 0) throw new ProblemError('sold-out', `Every unit of sale ${saleId} is sold.`);
 
-    const challenge = await botCheck.check({ saleId, customer, proof }, nowMs);
+    // Tickets and challenges have the clock of the processes, which also judge them.
+    const ownMs = Date.now();
+    const challenge = await botCheck.check({ saleId, customer, proof }, ownMs);
     if (challenge !== null) {
       const detail = 'Repeat the request with a proof of work: see docs/reference/tickets.md.';
       throw new ProblemError('proof-required', detail, challenge);
@@ -58,7 +59,7 @@ export function ticketRoutes(context: TicketContext, callers: Callers): Router {
       throw tooMany(res, unpaidS, 'Too many reservations of this customer were not paid.');
     }
 
-    const notBeforeMs = await waitingRoom.turn(sale, seed, customer, nowMs);
+    const notBeforeMs = await waitingRoom.turn(sale, seed, customer, ownMs);
     const expiresMs = notBeforeMs + validMs(sale);
     onIssued();
     res.status(201).json({
@@ -71,7 +72,7 @@ export function ticketRoutes(context: TicketContext, callers: Callers): Router {
   return router;
 }
 
-/** After how many seconds a customer may reserve again; null: now. */
+/** After how many seconds a customer may reserve again; null: now. @param nowMs by the clock of Postgres, which closed the orders */
 export function waitOf({ pending, closed, lastClosedAt }: UnpaidOrders, nowMs: number): number | null {
   const { unpaid, unpaidClosed, unpaidWaitMs, unpaidWithinMs } = limits.tickets;
   if (pending >= unpaid) return Math.ceil(unpaidWaitMs / 1_000);

@@ -66,18 +66,20 @@ export function saleTable(postgres: PostgresStore) {
     async get(saleId: number) {
       return (await read(Prisma.sql`WHERE id = ${saleId}`))[0] ?? null;
     },
-    /** A sale, and the secret seed of its lottery. */
+    /** A sale, the secret seed of its lottery, and the clock of Postgres, milliseconds since 1970. */
     async getWithSeed(saleId: number) {
-      const { rows } = await pool.query<SaleColumns & { seed: string }>(
-        Prisma.sql`SELECT ${COLUMNS}, lottery_seed AS seed FROM sales WHERE id = ${saleId}`,
+      const { rows } = await pool.query<SaleColumns & { seed: string; nowMs: number }>(
+        Prisma.sql`SELECT ${COLUMNS}, lottery_seed AS seed, ${NOW_MS} FROM sales WHERE id = ${saleId}`,
       );
-      return rows[0] === undefined ? null : { sale: toSale(rows[0]), seed: rows[0].seed };
+      if (rows[0] === undefined) return null;
+      const { seed, nowMs } = rows[0];
+      return { sale: toSale(rows[0]), seed, nowMs };
     },
     /** Reads those of the sales that exist, in one statement, and the clock of Postgres, milliseconds since 1970. */
     async watch(saleIds: readonly number[]) {
-      const { rows } = await pool.query<SaleColumns & { nowMs: number }>(Prisma.sql`
-        SELECT ${COLUMNS}, (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS "nowMs"
-        FROM sales WHERE id = ANY(${saleIds}::int[])`);
+      const { rows } = await pool.query<SaleColumns & { nowMs: number }>(
+        Prisma.sql`SELECT ${COLUMNS}, ${NOW_MS} FROM sales WHERE id = ANY(${saleIds}::int[])`,
+      );
       return { sales: rows.map(toSale), nowMs: rows[0]?.nowMs ?? Date.now() };
     },
     /** Newest first. */
@@ -136,6 +138,8 @@ const STATE = Prisma.sql`CASE WHEN ends_at <= now() THEN 'ended' WHEN paused THE
 
 const COLUMNS = Prisma.sql`id, name, price_cents AS "priceCents", stock, sold, oversold, starts_at AS "startsAt",
   ends_at AS "endsAt", spread_s AS "spreadS", max_per_order AS "maxPerOrder", paused, payment_window_s AS "paymentWindowS"`;
+
+const NOW_MS = Prisma.sql`floor(extract(epoch FROM clock_timestamp()) * 1000)::float8 AS "nowMs"`;
 
 type SaleColumns = Omit<SaleRow, 'version' | 'createdAt' | 'lotterySeed' | 'mirrorEpoch'>;
 

@@ -1,0 +1,71 @@
+/** Tickets of processes whose clocks are an hour ahead and an hour behind, beside one with the clock of the stores. */
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { call } from '../support/client.ts';
+import { openIssuer } from '../support/issuer.ts';
+import { opened } from '../support/opened.ts';
+import { startService, type TestService } from '../support/service.ts';
+import { envOf, openTestStores, published } from '../support/stores.ts';
+
+const ADMIN = '0123456789abcdef';
+const HOUR_MS = 3_600_000;
+const CLOCKS = { right: 0, ahead: HOUR_MS, behind: -HOUR_MS } as const;
+type Clock = keyof typeof CLOCKS;
+
+const stores = opened(openTestStores);
+const issuer = opened(openIssuer);
+const services = new Map<Clock, TestService>();
+beforeAll(async () => {
+  const env = {
+    ...envOf(stores),
+    ...issuer.env,
+    TICKET_SECRETS: Buffer.alloc(32, 'k').toString('base64'),
+    ADMIN_TOKEN: ADMIN,
+  };
+  const start = async ([clock, aheadMs]: [string, number]) => {
+    const code = `const now = Date.now; Date.now = () => now() + ${aheadMs}`;
+    const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(code)}`;
+    services.set(clock as Clock, await startService({ ...env, NODE_OPTIONS }));
+  };
+  await Promise.all(Object.entries(CLOCKS).map(start));
+});
+afterAll(() => Promise.all([...services.values()].map((service) => service.kill())));
+
+function post(clock: Clock, path: string, token: string, body: object = {}) {
+  const headers = { 'content-type': 'application/json', authorization: `Bearer ${token}` };
+  return call(services.get(clock)!.url + path, { method: 'POST', headers, body: JSON.stringify(body) });
+}
+const at = (aheadMs: number) => new Date(Date.now() + aheadMs).toISOString();
+async function sell(more: object = {}): Promise<number> {
+  const { body } = await post('right', '/sales', ADMIN, { name: 'sale', stock: 9, priceCents: 1, ...more });
+  return body.id as number;
+}
+const ticketOf = (clock: Clock, saleId: number, token: string) =>
+  post(clock, `/sales/${saleId}/tickets`, token);
+
+it.each(['ahead', 'behind'] as const)(
+  'a process whose clock is %s issues tickets until the sale has ended by the clock of Postgres',
+  async (clock) => {
+    const running = await sell({ endsAt: at(HOUR_MS / 2) });
+    const ended = await sell({ startsAt: at(-HOUR_MS), endsAt: at(-HOUR_MS / 2) });
+    const token = await issuer.token('ann');
+    expect(await ticketOf(clock, running, token)).toMatchObject({ status: 201 });
+    expect(await ticketOf(clock, ended, token)).toMatchObject({ status: 409, problem: 'sale-not-open' });
+  },
+);
+
+it.each(['ahead', 'behind'] as const)(
+  'a process whose clock is %s lets a customer wait after unpaid orders as long as the others',
+  async (clock) => {
+    const token = await issuer.token(`fickle-${clock}`);
+    const saleId = await sell();
+    const { ticket } = (await ticketOf('right', saleId, token)).body;
+    for (let n = 0; n < 3; n++) {
+      const { body } = await post('right', `/sales/${saleId}/orders`, ticket as string);
+      expect((await post('right', `/orders/${body.orderId}/cancel`, token)).status).toBe(200);
+      await published(stores);
+    }
+    const { status, headers } = await ticketOf(clock, saleId, token);
+    expect(status).toBe(429);
+    expect(Number(headers.get('retry-after'))).toBeLessThanOrEqual(60);
+  },
+);
