@@ -1,5 +1,5 @@
 -- Loads a sale, or the parts of it that are missing; of several processes that load it at the same time, the first wins. Data
--- from another epoch is replaced. Its reservations are kept only if an answer depends on them: one that was released, and whose
+-- from another epoch is replaced; so is a copy that differs from Postgres, unless anything has happened in it meanwhile (compare and set). Its reservations are kept only if an answer depends on them: one that was released, and whose
 -- customer was answered "busy", may be back with an older snapshot or on a replica that missed the release. Of a copy that is older than
 -- the last load, none is kept: no customer was answered because of one that the newer copy lacks.
 --
@@ -19,19 +19,31 @@
 --      6 numbers of the restocks that the free units include and Redis has not applied, joined by spaces
 --      7 the epoch of the last load, if an answer may depend on a reservation without an order (CONFIRM=accepted); any; or none
 --      8 reservations that Postgres has, joined by spaces
--- Reply  1 when the sale was not loaded, 0 when it was
+--      9 "<free units> <generation>" of a copy that is replaced if it still has both, and no reservation: the generation grows with each
+--        added unit or buyer, and everything else takes units; or ''
+-- Reply  1 when it was loaded, 0 when it had been
 --#include terms
+--#include units
 local state, counters, buyers, reservations, copy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[7]
 local units, segments, epoch = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[5]
 local before = redis.call('HGET', state, 'epoch')
 local known = before == epoch
 local present = known and redis.call('HEXISTS', counters, segments > 0 and '0' or 'remaining') == 1
+
+local function isAsSeen()
+  if ARGV[9] == '' or redis.call('ZCARD', reservations) > 0 then return false end
+  local free, values = 0, counterValues(state, counters)
+  for i = 2, #values, 2 do free = free + tonumber(values[i]) end
+  return ARGV[9] == string.format('%.0f ', free) .. (redis.call('HGET', state, 'generation') or '')
+end
+local isReplaced = present and isAsSeen()
+
 -- Fences, too, are of an earlier epoch: Postgres, which numbers the leases of some locks, may have gone back.
 if not known then redis.call('DEL', state) end
 redis.call('HSET', state, 'epoch', epoch)
 setTerms(state, ARGV[3])
 
-if present then
+if present and not isReplaced then
   -- Additional segments start empty and borrow units.
   for i = 1, segments - 1 do redis.call('HSETNX', counters, i, 0) end
   redis.call('DEL', copy)
@@ -42,16 +54,18 @@ if before and not known and ARGV[7] ~= 'any' and ARGV[7] ~= before then redis.ca
 for member in ARGV[8]:gmatch('%S+ %S+ %S+') do redis.call('ZREM', reservations, member) end
 redis.call('HDEL', state, 'remaining')
 --#include clock
---#include units
 local extra = tonumber(ARGV[4])
 local function addBuyer(key, userId, record)
   if redis.call('HSETNX', key, userId, record) == 1 then extra = extra + unitsOf(record:match('(%S+)$')) - 1 end
 end
-redis.call('HSET', state, 'loadedMs', string.format('%.0f', nowMs))
--- Taken from the clock, so that it differs from any value before Redis lost its memory.
-redis.call('HSET', state, 'generation', string.format('%.0f', nowUs))
-redis.pcall('PUBLISH', 'stampede:generations', state)
-redis.call('DEL', KEYS[5], KEYS[6])
+if not isReplaced then
+  redis.call('HSET', state, 'loadedMs', string.format('%.0f', nowMs))
+  -- Taken from the clock, so that it differs from any value before Redis lost its memory.
+  redis.call('HSET', state, 'generation', string.format('%.0f', nowUs))
+  redis.call('DEL', KEYS[6])
+end
+bumpGeneration(state)
+redis.call('DEL', KEYS[5])
 for restock in ARGV[6]:gmatch('%S+') do redis.call('SADD', KEYS[6], restock) end
 -- A few buyers without a sale were acknowledged after Redis lost its memory; many are older.
 if not before and redis.call('HLEN', buyers) <= 10000 then

@@ -105,12 +105,12 @@ export async function repair(
 ): Promise<boolean> {
   const seen = await mirror.snapshot(listed.id);
   if (seen === null || seen.pending > 0 || agrees(seen, listed)) return false;
-  // Read again after the snapshot: `repair` changes nothing if anything has happened in Redis since then.
+  // Read again after the snapshot: the load changes nothing if anything has happened in Redis since then.
   const sale = await sales.get(listed.id);
   if (sale === null || agrees(seen, sale)) return false;
   // A pending change is not drift.
   if ((await orders.pendingChanges(sale.id)).oldest !== null) return false;
-  if (!(await mirror.repair(sale.id, seen, freeUnits(sale)))) return false;
+  if (!(await mirror.load(sale, seen))) return false;
   const drift = seen.remaining - freeUnits(sale);
   instruments.driftUnits.inc({ direction: drift >= 0 ? 'surplus' : 'missing' }, Math.abs(drift));
   const { id: saleId, remaining, sold } = sale;

@@ -1,18 +1,27 @@
-/** A sale that was loaded elsewhere is loaded again in the same Redis: its epoch there is over. */
-import { expect, it, vi } from 'vitest';
+/**
+ * A sale is loaded again in the same Redis: one that was loaded elsewhere, whose epoch there is over, and one whose copy differs from
+ * Postgres.
+ */
+import { randomUUID } from 'node:crypto';
+import { beforeEach, describe, expect, it, vi } from 'vitest';
+import { eventually } from '../../lab/kit/eventually.ts';
+import { limits } from '../../src/config/limits.ts';
 import type { ClaimedReservation } from '../../src/domain/outcome.ts';
 import type { Sale } from '../../src/domain/sale.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
+import { repair } from '../../src/orders/drift.ts';
 import { createOrderCommitter } from '../../src/orders/order-committer.ts';
+import { relayOutbox } from '../../src/store/outbox-relay.ts';
 import { type OrderTable, orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
 import { redisEpochs } from '../../src/store/redis/epochs.ts';
-import { createSaleMirror, type SaleMirror } from '../../src/store/redis/sale-mirror.ts';
+import { createSaleMirror, type MirrorSnapshot, type SaleMirror } from '../../src/store/redis/sale-mirror.ts';
 import { attemptOf, reserveFor } from '../support/attempts.ts';
+import { users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
-import { sellPast } from '../support/postgres-strategy.ts';
+import { closePast, sellPast } from '../support/postgres-strategy.ts';
 import { openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
@@ -20,17 +29,17 @@ const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
 const redis = opened(() => openRedis(stores.redisUrl, () => {}));
 
 /** @param isAccepted CONFIRM=accepted: orders are committed in any epoch */
-const mirrorOn = (orders: OrderTable, isAccepted = false): SaleMirror =>
-  createSaleMirror(redis, redisEpochs(redis, postgres), orders, 0, isAccepted);
+const mirrorOn = (orders: OrderTable, isAccepted = false, segments = 0): SaleMirror =>
+  createSaleMirror(redis, redisEpochs(redis, postgres), orders, segments, isAccepted);
 
 const inAnotherEpoch = (saleId: number) =>
   stores.sql.query('UPDATE sales SET mirror_epoch = 7 WHERE id = $1', [saleId]);
 const loadedIn = async (saleId: number) => (await orderTable(postgres).loadedIn([saleId])).get(saleId);
 
-async function openSale(): Promise<{ readonly sale: Sale; readonly old: SaleMirror }> {
+async function openSale(stock = 2, segments = 0): Promise<{ readonly sale: Sale; readonly old: SaleMirror }> {
   const sales = saleTable(postgres);
-  const sale = await sales.create({ name: 's', stock: 2, priceCents: 500, startsAt: null, endsAt: null });
-  const old = mirrorOn(orderTable(postgres));
+  const sale = await sales.create({ name: 's', stock, priceCents: 500, startsAt: null, endsAt: null });
+  const old = mirrorOn(orderTable(postgres), false, segments);
   await old.load(sale);
   return { sale, old };
 }
@@ -169,4 +178,149 @@ it('gives up when the sale is loaded elsewhere again and again', async () => {
     failure: { kind: 'unavailable', reason: 'sale-is-loaded-elsewhere' },
   });
   expect(markLoaded).toHaveBeenCalledTimes(5);
+});
+
+describe('a copy that differs from Postgres', () => {
+  const STOCK = 9;
+  let saleId: number;
+  let mirror: SaleMirror;
+  beforeEach(() => open(0));
+  async function open(segments: number): Promise<void> {
+    const { sale, old } = await openSale(STOCK, segments);
+    [saleId, mirror] = [sale.id, old];
+  }
+  const reserve = (userId: string) => reserveFor(redis, mirror, attemptOf(saleId, userId));
+  const repairing = {
+    get sales() {
+      return saleTable(postgres);
+    },
+    instruments: createInstruments(),
+    log: () => {},
+  };
+  /** As the repair of drift does. @param seen the copy that it replaces */
+  const replace = (seen: MirrorSnapshot | null) => mirror.load({ id: saleId }, seen);
+
+  it('replaces a copy in which nothing has happened since the snapshot', async () => {
+    const { state, restocks } = mirror.keys(saleId);
+    await mirror.acknowledge([await reserve('ann')]);
+    await mirror.restock(saleId, 2, '77');
+    const loadedMs = await redis.redis.hget(state, 'loadedMs');
+    expect(await replace(await mirror.snapshot(saleId))).toBe(true);
+    expect(await mirror.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, held: 0 });
+    expect(await redis.redis.hget(state, 'loadedMs')).toBe(loadedMs);
+    expect(await redis.redis.smembers(restocks)).toEqual(['77']);
+  });
+
+  it.each<[string, () => Promise<unknown>]>([
+    ['a reservation is pending', () => reserve('bob')],
+    ['one was acknowledged', async () => mirror.acknowledge([await reserve('bob')])],
+    [
+      'one was acknowledged, and its unit released',
+      async () => {
+        const bob = await reserve('bob');
+        await mirror.acknowledge([bob]);
+        await mirror.applyChange({ change: 'release', ...bob, units: 1 });
+      },
+    ],
+    ['one was made and released', async () => mirror.release(await reserve('bob'))],
+    [
+      'a unit was taken and added',
+      async () => {
+        await mirror.restock(saleId, -1);
+        await mirror.restock(saleId, 1);
+      },
+    ],
+  ])('does not replace a copy in which %s since the snapshot', async (_, happens) => {
+    const seen = await mirror.snapshot(saleId);
+    await happens();
+    const before = await mirror.snapshot(saleId);
+    expect(await replace(seen)).toBe(false);
+    expect(await mirror.snapshot(saleId)).toEqual(before);
+  });
+
+  it('does not replace a copy with a pending reservation', async () => {
+    const ann = await reserve('ann');
+    const seen = await mirror.snapshot(saleId);
+    expect(await replace(seen)).toBe(false);
+    await mirror.acknowledge([ann]);
+    expect(await replace(seen)).toBe(true);
+  });
+
+  it('replaces the segments of a copy', async () => {
+    await open(3);
+    await redis.redis.hset(mirror.keys(saleId).counters, { 0: 7, 1: -1, 4: 5 }); // a process had more segments
+    expect(await replace(await mirror.snapshot(saleId))).toBe(true);
+    expect(await redis.redis.hgetall(mirror.keys(saleId).counters)).toEqual({ 0: '3', 1: '3', 2: '3' });
+  });
+
+  it.each(['pendingChanges', 'snapshot'] as const)(
+    'a repair strands no unit of an order that is cancelled during it, after its %s',
+    async (read) => {
+      const ann = await reserve('ann');
+      await sellPast(stores.sql, ann);
+      await mirror.acknowledge([ann]);
+      await redis.redis.hincrby(mirror.keys(saleId).state, 'remaining', 1); // a surplus unit
+      const orders = orderTable(postgres);
+      const cancel = async () => {
+        await closePast(stores.sql, ann);
+        await stores.sql.query(
+          `INSERT INTO mirror_outbox (order_id, sale_id, user_id, change) VALUES ($1, $2, 'ann', 'release')`,
+          [ann.orderId, saleId],
+        );
+      };
+      const cancelling = {
+        ...orders,
+        async [read](...given: never[]) {
+          const found = await (orders[read] as (...of: never[]) => Promise<unknown>)(...given);
+          await cancel();
+          return found;
+        },
+      };
+      mirror = mirrorOn(cancelling);
+      await repair({ ...repairing, mirror, orders: cancelling }, (await repairing.sales.get(saleId))!);
+      await relayOutbox({ postgres, mirror }, { saleId });
+      expect(await mirror.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, held: 0 });
+    },
+  );
+
+  it('a repair waits for a stock cut that Redis has made and Postgres has not committed', async () => {
+    await redis.redis.hincrby(mirror.keys(saleId).state, 'remaining', 1); // a surplus unit
+    const { sql } = stores;
+    const cut = await sql.connect();
+    await cut.query('BEGIN');
+    await cut.query('SELECT FROM sales WHERE id = $1 FOR NO KEY UPDATE', [saleId]);
+    await mirror.restock(saleId, -2);
+    let isOver = false;
+    const sale = (await repairing.sales.get(saleId))!;
+    const repaired = repair({ ...repairing, mirror, orders: orderTable(postgres) }, sale).finally(() => {
+      isOver = true;
+    });
+    const waiting = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`;
+    await eventually(
+      async () => isOver || (await sql.query(waiting)).rowCount === 1,
+      (isReached) => isReached,
+    );
+    await cut.query('UPDATE sales SET stock = stock - 2 WHERE id = $1', [saleId]);
+    await cut.query('COMMIT');
+    cut.release();
+    expect(await repaired).toBe(true);
+    expect(await mirror.snapshot(saleId)).toMatchObject({ remaining: STOCK - 2, pending: 0, held: 0 });
+  });
+});
+
+it('loads a sale with as many committed reservations as may wait', async () => {
+  const { sale, old } = await openSale();
+  const { state, reservations } = old.keys(sale.id);
+  const members = users(limits.acceptedBacklog).map((user) => `${user} ${randomUUID()} 1`);
+  while (members.length > 0)
+    await redis.redis.zadd(reservations, ...members.splice(-1_000).flatMap((member) => [1, member]));
+  await redis.redis.del(state);
+  const orders = orderTable(postgres);
+  const snapshot: typeof orders.snapshot = async (id, orderIds, use) => {
+    const taken = await orders.snapshot(id, orderIds, use);
+    return { ...taken, known: new Set(orderIds) }; // to insert the orders would take seconds
+  };
+  const loading = mirrorOn({ ...orders, snapshot });
+  expect(await loading.load(sale)).toBe(true);
+  expect(await old.snapshot(sale.id)).toMatchObject({ remaining: 2, pending: 0, held: 0 });
 });

@@ -23,7 +23,6 @@ import {
 } from '../../src/store/redis/sale-mirror.ts';
 import { attemptOf, reserveFor } from '../support/attempts.ts';
 import { testHealth } from '../support/background.ts';
-import { users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { OwnRedis } from '../support/servers.ts';
 import { openTestStores } from '../support/stores.ts';
@@ -51,49 +50,6 @@ const reserve = (userId: string, orderId?: string) =>
   reserveFor(redis, sales, { ...attemptOf(saleId, userId), ...(orderId && { orderId }) });
 
 const buyers = async () => Object.keys(await redis.redis.hgetall(sales.keys(saleId).buyers));
-
-it('repairs a sale in which nothing has happened since the snapshot', async () => {
-  await sales.acknowledge([await reserve('ann')]);
-  const seen = (await sales.snapshot(saleId))!;
-  expect(seen).toMatchObject({ remaining: STOCK - 1, pending: 0, held: 1 });
-  expect(await sales.repair(saleId, seen, STOCK)).toBe(true);
-  expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, held: 0 });
-});
-
-it.each<[string, () => Promise<unknown>]>([
-  ['a reservation is pending', () => reserve('bob')],
-  ['one was acknowledged', async () => sales.acknowledge([await reserve('bob')])],
-  [
-    'one was acknowledged, and its unit released',
-    async () => {
-      const bob = await reserve('bob');
-      await sales.acknowledge([bob]);
-      await sales.applyChange({ change: 'release', ...bob, units: 1 });
-    },
-  ],
-  ['one was made and released', async () => sales.release(await reserve('bob'))],
-  [
-    'a unit was taken and added',
-    async () => {
-      await sales.restock(saleId, -1);
-      await sales.restock(saleId, 1);
-    },
-  ],
-])('does not repair a sale in which %s since the snapshot', async (_, happens) => {
-  const seen = (await sales.snapshot(saleId))!;
-  await happens();
-  const before = await sales.snapshot(saleId);
-  expect(await sales.repair(saleId, seen, 1)).toBe(false);
-  expect(await sales.snapshot(saleId)).toEqual(before);
-});
-
-it('does not repair a sale with a pending reservation', async () => {
-  const ann = await reserve('ann');
-  const seen = (await sales.snapshot(saleId))!;
-  expect(await sales.repair(saleId, seen, STOCK)).toBe(false);
-  await sales.acknowledge([ann]);
-  expect(await sales.repair(saleId, seen, STOCK)).toBe(true);
-});
 
 // Simulates another server of Redis, or an older snapshot.
 /** Makes the copy in Redis one of epoch 7. @param last the epoch of the last load; by default the same */
@@ -373,22 +329,6 @@ it('loads a sale with its reservations, except those that Postgres has', async (
   await redis.redis.del(sales.keys(saleId).state, sales.keys(saleId).buyers);
   await sales.load((await saleTable(postgres).get(saleId))!);
   expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK - 2, pending: 1, held: 2 });
-});
-
-it('loads a sale with as many committed reservations as may wait', async () => {
-  const { state, reservations } = sales.keys(saleId);
-  const members = users(limits.acceptedBacklog).map((user) => `${user} ${randomUUID()} 1`);
-  while (members.length > 0)
-    await redis.redis.zadd(reservations, ...members.splice(-1_000).flatMap((member) => [1, member]));
-  await redis.redis.del(state);
-  const orders = orderTable(postgres);
-  const snapshot: typeof orders.snapshot = async (id, orderIds, use) => {
-    const taken = await orders.snapshot(id, orderIds, use);
-    return { ...taken, known: new Set(orderIds) }; // to insert the orders would take seconds
-  };
-  const loading = createSaleMirror(redis, redisEpochs(redis, postgres), { ...orders, snapshot }, 0);
-  expect(await loading.load({ id: saleId })).toBe(true);
-  expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, held: 0 });
 });
 
 it('a copy of a sale is confirmed for one connection', async () => {

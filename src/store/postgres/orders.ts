@@ -138,8 +138,6 @@ export function orderTable(postgres: PostgresStore) {
       );
       return rows[0]!;
     },
-    /** Every customer of a sale with an active order, in pages. */
-    buyers: (saleId: number, pageSize: number) => buyersOf(pool, saleId, pageSize),
     /** In which epoch of Redis each sale was last loaded; one that never was is left out. */
     async loadedIn(saleIds: readonly number[]): Promise<ReadonlyMap<number, number>> {
       const { rows } = await pool.query<{ id: number; epoch: number }>({
@@ -156,11 +154,12 @@ export function orderTable(postgres: PostgresStore) {
     },
     /**
      * Marks a sale as loaded in the epoch `to`. It waits for commits that have locked the sale: later ones fail that were reserved in
-     * another epoch. So it does for a stock cut, unless it is the same epoch.
+     * another epoch. So it does for a stock cut.
+     * @param waits also when both are the same epoch
      * @returns false, without effect, when it was loaded in another one than `from` since
      */
-    async markLoaded(saleId: number, from: number | null, to: number) {
-      if (from === to) return true;
+    async markLoaded(saleId: number, from: number | null, to: number, waits = false) {
+      if (from === to && !waits) return true;
       // It does not wait for a disk or a standby: where the epoch is forgotten, orders that were reserved in it are not committed, and the
       // sale is loaded again.
       const { rowCount } = await pool.query(
@@ -200,7 +199,7 @@ export function orderTable(postgres: PostgresStore) {
           /** Numbers of the restocks that `remaining` includes and Redis has not applied. */
           restocks: restocks.rows.map(({ id }) => id),
           known: new Set(known.rows.map(({ id }) => id)),
-          value: await use(buyersOf(client, saleId, PAGE)),
+          value: await use(buyersOf(client, saleId)),
         };
         return { commit: true, value: snapshot };
       });
@@ -211,16 +210,12 @@ export function orderTable(postgres: PostgresStore) {
   };
 }
 
-async function* buyersOf(
-  db: Pick<pg.Pool, 'query'>,
-  saleId: number,
-  pageSize: number,
-): AsyncGenerator<readonly Buyer[]> {
+async function* buyersOf(db: Pick<pg.Pool, 'query'>, saleId: number): AsyncGenerator<readonly Buyer[]> {
   let after = '';
   for (;;) {
     const { rows } = await db.query<{ user_id: string; id: string; quantity: number }>(
       `SELECT user_id, id, quantity FROM orders WHERE sale_id = $1 AND user_id > $2 AND ${ACTIVE} ORDER BY user_id LIMIT $3`,
-      [saleId, after, pageSize],
+      [saleId, after, PAGE],
     );
     const last = rows.at(-1);
     if (last === undefined) return;

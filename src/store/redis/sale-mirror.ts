@@ -10,8 +10,6 @@
  * pending), Postgres rejects the surplus, and each rejection discards one unit. When it has fewer (a process died between the
  * two stores), the reaper repairs it (orders/reservation-reaper.ts).
  */
-import type { Redis } from 'ioredis';
-import { coalesce, shared } from '../../concurrency/coalesce.ts';
 import { limits } from '../../config/limits.ts';
 import { bySale } from '../../domain/by-sale.ts';
 import { FailureError } from '../../domain/failure.ts';
@@ -19,17 +17,15 @@ import type { Attempt, MirrorChange } from '../../domain/order.ts';
 import type { ClaimedReservation, Reservation } from '../../domain/outcome.ts';
 import type { Sale } from '../../domain/sale.ts';
 import { homeSegment } from '../../domain/segments.ts';
-import type { Buyer, OrderTable } from '../postgres/orders.ts';
+import type { OrderTable } from '../postgres/orders.ts';
 import type { RedisStore } from './connection.ts';
 import type { RedisEpochs } from './epochs.ts';
+import { lastCopies } from './last-copy.ts';
 import { defineScript } from './load-script.ts';
 import { callsFor, keysOf, lastEpochOf, type SaleKeys, unitKeys } from './sale-keys.ts';
-import { madeAtMs, memberOf, readMember, recordOf, versionedTerms } from './sale-records.ts';
+import { madeAtMs, memberOf, readMember, versionedTerms } from './sale-records.ts';
+import { takeSnapshot } from './sale-snapshot.ts';
 
-/** Buyers written to Redis in one command while a sale is loaded. */
-const BUYERS_PAGE = 1_000;
-/** Expiry of a copy of the buyers whose process died before it was used, seconds. */
-const COPY_TTL_S = 300;
 /** Times that a load begins again because the sale was loaded elsewhere meanwhile. */
 const LOAD_TRIES = 5;
 /** Sales whose keys are cached. */
@@ -111,7 +107,6 @@ export function createSaleMirror(
   const setTerms = defineScript<number>(redis, 'sale/set-terms', 1);
   const scan = defineScript<readonly (number | string | null)[]>(redis, 'sale/scan-sales');
   const snapshot = defineScript(redis, 'sale/snapshot', 4);
-  const repair = defineScript<number>(redis, 'sale/repair', 5);
 
   const cached = new Map<number, SaleKeys>();
   /** Every attempt needs them. The cache is emptied when it is full. */
@@ -125,37 +120,8 @@ export function createSaleMirror(
     return made;
   };
 
-  /** Sales that are loaded in the epoch that is known are confirmed: see `isConfirmed`. */
-  async function loadedIn(saleIds: readonly number[]): Promise<ReadonlyMap<number, number>> {
-    const found = saleIds.map((id) => epochs.found(keys(id).state));
-    const now = await orders.loadedIn(saleIds);
-    for (const [i, id] of saleIds.entries()) if (now.get(id) === found[i]?.epoch) found[i]?.confirmed.add(id);
-    return now;
-  }
-  const loadedInOne = coalesce(async (saleId: number) => (await loadedIn([saleId])).get(saleId));
   const epochOf = (saleId: number) => epochs.current(keys(saleId).state);
-  const confirm = shared(async (saleId: number) => {
-    const { state } = keys(saleId);
-    const epoch = await epochOf(saleId);
-    const now = await loadedInOne(saleId);
-    if (now === undefined || now === epoch || (await redis.hget(state, 'epoch')) !== String(epoch))
-      return true;
-    await supersede(saleId, epoch);
-    return false;
-  });
-
-  /** Has the sale loaded again, if this is still the copy of that epoch: none has a number below zero. */
-  async function invalidate(saleId: number, epoch: number): Promise<void> {
-    const { state } = keys(saleId);
-    if ((await redis.hget(state, 'epoch')) === String(epoch)) await redis.hset(state, 'epoch', -epoch);
-  }
-
-  async function supersede(saleId: number, epoch: number): Promise<boolean> {
-    const { state } = keys(saleId);
-    if (epochs.known(state) !== epoch) return false;
-    await invalidate(saleId, epoch).catch(() => {}); // it does not answer, or is a replica by now
-    return epochs.supersede(state, epoch);
-  }
+  const { invalidate, ...lastCopy } = lastCopies(redis, epochs, orders, keys);
 
   /** @returns the reply of lua/sale/apply-change.lua; null: the sale is not in Redis */
   async function applyToOrder(change: 'release' | 'take' | 'record' | 'revive', order: Attempt) {
@@ -167,43 +133,20 @@ export function createSaleMirror(
   }
 
   return {
+    ...lastCopy,
     keys,
     /** The epoch in which a sale must have been loaded: see epochs.ts. @throws when it cannot be determined now */
     epoch: epochOf,
     /** Has the sales loaded again if Postgres or Redis failed over. @throws what Postgres throws */
     checkEpochs: () => epochs.check(),
-    /**
-     * Postgres says that the sale was loaded in another epoch than this one: see epochs.ts.
-     * @returns whether this process took it for the current one
-     * @throws when the server is not connected
-     */
-    supersede,
     /** The same as `epoch`, if this process knows it; null: call that. @throws when the sale's server is not connected */
     knownEpoch: (saleId: number) => epochs.known(keys(saleId).state),
     /**
-     * Whether the sale is still loaded in this epoch, according to Postgres now; callers share the reads.
-     * @throws what Postgres throws
+     * Loads the sale from Postgres unless it is loaded.
+     * @param seen replaces the copy of which this is a snapshot, unless it has a reservation or anything has happened in it since
+     * @returns whether this call did
      */
-    isCurrent: async (saleId: number, epoch: number) => ((await loadedInOne(saleId)) ?? epoch) === epoch,
-    /** In which epoch each sale is loaded, according to Postgres now; one that never was is left out. @throws what Postgres throws */
-    loadedIn,
-    /**
-     * Whether Postgres has said, since the server was connected, that the sale is loaded in this epoch. An address that has led to another
-     * server meanwhile leads back to the copy that was left, with its epoch.
-     */
-    isConfirmed(saleId: number, epoch: number) {
-      const found = epochs.found(keys(saleId).state);
-      return found?.epoch === epoch && found.confirmed.has(saleId);
-    },
-    /**
-     * Confirms the copy of a sale that this process uses, or leaves it; callers share the reads.
-     * @returns false when Postgres says that the sale was loaded elsewhere, and the copy has served until now: it is left as by `supersede`.
-     *   True also when the copy serves nothing, so that the sale is loaded
-     * @throws what the stores throw
-     */
-    confirm,
-    /** Loads the sale from Postgres unless it is loaded. @returns whether this call did */
-    async load(sale: Pick<Sale, 'id'>) {
+    async load(sale: Pick<Sale, 'id'>, seen: MirrorSnapshot | null = null) {
       const all = keys(sale.id);
       for (let tries = 0; tries < LOAD_TRIES; tries++) {
         // When one of two processes does not know of a promotion yet, the other decides.
@@ -218,13 +161,14 @@ export function createSaleMirror(
         const isOver = isCurrent ? copy < 0 || (before ?? found) !== found : retired.includes(Math.abs(copy));
         if (isOver && copy > 0) await invalidate(sale.id, copy);
         const epoch = isOver && isCurrent ? await epochs.renew(all.state, found) : found;
-        if (!(await orders.markLoaded(sale.id, before, epoch))) continue;
-        if (keepsReservations) await loadedIn([sale.id]); // confirms it
+        if (!(await orders.markLoaded(sale.id, before, epoch, seen !== null))) continue;
+        if (keepsReservations) await lastCopy.loadedIn([sale.id]); // confirms it
         const taken = await takeSnapshot(redis, orders, sale.id, all.reservations);
         const counts = [taken.remaining, segments, versionedTerms(taken.terms), taken.value.extraUnits];
         const keepsOf = keepsReservations ? (isOver ? 'any' : (before ?? 'any')) : 'none';
         const committed = taken.committed.map(memberOf).join(' '); // one argument: V8 bounds those of a call
-        const how = [...counts, epoch, taken.restocks.join(' '), keepsOf, committed];
+        const asSeen = seen === null ? '' : `${seen.remaining} ${seen.generation}`;
+        const how = [...counts, epoch, taken.restocks.join(' '), keepsOf, committed, asSeen];
         return (await load(...unitKeys(all), all.segments, all.restocks, taken.value.key, ...how)) === 1;
       }
       throw new FailureError(
@@ -377,37 +321,5 @@ export function createSaleMirror(
         return { free, pending, ageMs, held, terms, epoch };
       });
     },
-    /**
-     * Makes the sale in Redis equal to Postgres, units and buyers, unless anything has happened since `seen` (compare and set).
-     * @param remaining what Postgres had after `seen`
-     * @returns whether Redis was changed
-     */
-    async repair(saleId: number, seen: MirrorSnapshot, remaining: number) {
-      const copy = await copyBuyers(redis, saleId, orders.buyers(saleId, BUYERS_PAGE));
-      const { state, counters, reservations, buyers } = keys(saleId);
-      const compared = [seen.remaining, seen.generation, remaining, copy.extraUnits] as const;
-      return (await repair(state, counters, reservations, buyers, copy.key, ...compared)) === 1;
-    },
   };
-}
-
-/** Copies the buyers that Postgres knows to a new key. `extraUnits`: their units beyond one for each. */
-async function copyBuyers(redis: Redis, saleId: number, pages: AsyncIterable<readonly Buyer[]>) {
-  const key = `stampede:{sale:${saleId}}:buyers:${crypto.randomUUID()}`;
-  let extraUnits = 0;
-  for await (const page of pages) {
-    await redis.hset(key, Object.fromEntries(page.map((buyer) => [buyer.userId, recordOf(buyer)])));
-    for (const { quantity } of page) extraUnits += quantity - 1;
-    await redis.expire(key, COPY_TTL_S);
-  }
-  return { key, extraUnits };
-}
-
-/** Units, buyers and reservations at one instant in Postgres. Later changes reach Redis through the outbox. */
-async function takeSnapshot(redis: Redis, orders: OrderTable, saleId: number, reservations: string) {
-  const members = await redis.zrange(reservations, '0', '-1');
-  const reserved = members.map((member) => readMember(saleId, member));
-  const ids = reserved.map(({ orderId }) => orderId);
-  const snapshot = await orders.snapshot(saleId, ids, (pages) => copyBuyers(redis, saleId, pages));
-  return { ...snapshot, committed: reserved.filter(({ orderId }) => snapshot.known.has(orderId)) };
 }
