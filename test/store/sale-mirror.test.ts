@@ -23,6 +23,7 @@ import {
 } from '../../src/store/redis/sale-mirror.ts';
 import { attemptOf, reserveFor } from '../support/attempts.ts';
 import { testHealth } from '../support/background.ts';
+import { users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { OwnRedis } from '../support/servers.ts';
 import { openTestStores } from '../support/stores.ts';
@@ -280,6 +281,18 @@ describe('a claim', () => {
       false,
     ]);
   });
+});
+
+it('finds a reservation by its order in many commands, between which Redis serves others', async () => {
+  const { reservations } = sales.keys(saleId);
+  const members = users(5_000).flatMap((user) => [1, `${user} ${randomUUID()} 1`]);
+  await redis.redis.zadd(reservations, ...members);
+  const sent = vi.spyOn(redis.redis, 'zscan');
+  const ids = [1, 4_999, 9_999].map((i) => String(members[i]).split(' ')[1]!);
+  for (const id of ids) expect(await sales.isReserved(saleId, id, null)).toBe(true);
+  sent.mockClear();
+  expect(await sales.isReserved(saleId, randomUUID(), null)).toBe(false);
+  expect(sent.mock.calls.length).toBeGreaterThan(1);
 });
 
 it('releases a unit once, into its own segment', async () => {

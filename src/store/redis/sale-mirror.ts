@@ -26,6 +26,8 @@ import { callsFor, keysOf, lastEpochOf, type SaleKeys, unitKeys } from './sale-k
 import { madeAtMs, memberOf, readMember, versionedTerms } from './sale-records.ts';
 import { takeSnapshot } from './sale-snapshot.ts';
 
+/** Reservations that one command searches; Redis serves others after it. */
+const SCAN_PAGE = 1_000;
 /** Times that a load begins again because the sale was loaded elsewhere meanwhile. */
 const LOAD_TRIES = 5;
 /** Sales whose keys are cached. */
@@ -100,7 +102,6 @@ export function createSaleMirror(
   const unclaim = defineScript(redis, 'sale/unclaim', 1);
   const acknowledge = defineScript<readonly number[]>(redis, 'sale/acknowledge');
   const restoreBuyers = defineScript(redis, 'sale/restore-buyers', 2);
-  const findReservation = defineScript<number>(redis, 'sale/find-reservation', 1);
   const load = defineScript<number>(redis, 'sale/load', 7);
   const applyChange = defineScript<number>(redis, 'sale/apply-change', 4);
   const restock = defineScript<number | null>(redis, 'sale/restock', 3);
@@ -237,10 +238,27 @@ export function createSaleMirror(
       const { reservations } = keys(reservation.saleId);
       await unclaim(reservations, memberOf(reservation), reservation.claimedAtMs, madeAtMs(reservation));
     },
-    /** Whether an order is reserved. @param userId only if it is this customer's; null: any, which reads all reservations of the sale */
+    /**
+     * Whether an order is reserved.
+     * @param userId only if it is this customer's; null: any, which reads all reservations of the sale, in pieces
+     */
     async isReserved(saleId: number, orderId: string, userId: string | null): Promise<boolean> {
       if (userId !== null) return this.isReservedFor(saleId, userId, orderId);
-      return (await findReservation(keys(saleId).reservations, orderId)) === 1;
+      const { reservations } = keys(saleId);
+      let cursor = '0';
+      do {
+        const [next, found] = await redis.zscan(
+          reservations,
+          cursor,
+          'MATCH',
+          `* ${orderId} *`,
+          'COUNT',
+          SCAN_PAGE,
+        );
+        if (found.length > 0) return true;
+        cursor = next;
+      } while (cursor !== '0');
+      return false;
     },
     /** Whether a customer has a reservation. @param orderId only if it is this one */
     async isReservedFor(saleId: number, userId: string, orderId = '') {
