@@ -4,10 +4,10 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
-import { beforeAll, expect, it } from 'vitest';
+import { beforeAll, expect, it, onTestFinished } from 'vitest';
 import { type Random, seededRandom } from '../../lab/kit/random.ts';
 import { classifyPostgresError } from '../../src/store/failures/postgres.ts';
-import { openPostgres } from '../../src/store/postgres/pool.ts';
+import { inTransaction, openPostgres } from '../../src/store/postgres/pool.ts';
 import { opened } from '../support/opened.ts';
 import { openTestStores } from '../support/stores.ts';
 import { tier } from '../support/tier.ts';
@@ -124,4 +124,17 @@ it('each statement gets its own answer, whatever fails beside it', { timeout: 60
   const count = (wanted: Answer) => [...answers.values()].filter((answer) => answer === wanted).length;
   expect(count('written')).toBeGreaterThan(ROUNDS);
   expect(count('unknown')).toBeGreaterThan(0);
+});
+
+it('each statement of those sent together may take its whole time', async () => {
+  const store = openPostgres(stores.databaseUrl, () => {});
+  onTestFinished(() => store.close());
+  Object.assign(store.pool.options, { query_timeout: 2_000 });
+  const slow = (client: pg.PoolClient) => client.query({ name: 'slow', text: 'SELECT pg_sleep(1.2)' });
+  const read = await inTransaction<number, readonly unknown[]>(
+    store.pool,
+    (_, rows) => ({ commit: true, value: rows.length }),
+    (client) => Promise.all([slow(client), slow(client), slow(client)]),
+  );
+  expect(read).toBe(3);
 });

@@ -23,7 +23,7 @@ import {
 } from '../failures/postgres.ts';
 import type { Unanswered } from '../late-requests.ts';
 import { ACTIVE } from './orders.ts';
-import { type Connection, ownConnection, type PostgresStore, replyTimeoutMs } from './pool.ts';
+import { type Connection, ownConnection, type PostgresStore } from './pool.ts';
 
 export interface OrderInsert {
   /** The name under which it is prepared. */
@@ -302,14 +302,13 @@ async function place<R extends pg.QueryResultRow>(
   untilMs = Number.POSITIVE_INFINITY,
 ): Promise<pg.QueryResult<R> | Unanswered> {
   await clock.synchronize();
-  const { client, ahead, release } = await connect();
+  const { client, release } = await connect();
   const leftMs = Math.min(limits.postgresStatementMs, untilMs - performance.now());
   const deadlineMs = clock.nowMs() + leftMs;
   let broken: Error | undefined;
   try {
     const values = [orders, sales, users, quantities, window, new Date(deadlineMs), ...others];
-    const query = { ...statement, values, query_timeout: replyTimeoutMs * (1 + ahead) };
-    return await trace({ name: statement.name }, () => client.query<R>(query));
+    return await trace({ name: statement.name }, () => client.query<R>({ ...statement, values }));
   } catch (error) {
     if (!isAnswer(error)) broken = error as Error;
     const failure = classifyPostgresError(error);

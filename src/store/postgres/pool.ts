@@ -37,8 +37,6 @@ export interface PostgresStore extends PostgresClient {
 
 export interface Connection {
   readonly client: pg.PoolClient;
-  /** Those who shared it before. */
-  readonly ahead: number;
   /** @param broken closes it */
   release(broken?: Error): void;
 }
@@ -50,8 +48,8 @@ export interface PoolOptions {
   readonly events?: readonly string[];
 }
 
-/** How long a statement may take until its answer is read; as long again for each that is sent before it on its connection. */
-export const replyTimeoutMs = limits.postgresStatementMs + 500;
+/** How long a statement may take until its answer is read; as long again for each on its connection that is not answered yet. */
+const replyTimeoutMs = limits.postgresStatementMs + 500;
 
 /**
  * Opens the pool. Nothing connects before the first query.
@@ -121,7 +119,7 @@ export function sharedConnections(pool: pg.Pool): (key: number) => Promise<Conne
   return async (key) => {
     const shared = connections.get(key) ?? { client: pool.connect(), users: 0, broken: undefined };
     connections.set(key, shared);
-    const ahead = shared.users++;
+    shared.users++;
     const leave = (broken?: Error): boolean => {
       shared.broken ??= broken;
       shared.users--;
@@ -131,7 +129,7 @@ export function sharedConnections(pool: pg.Pool): (key: number) => Promise<Conne
     };
     try {
       const client = await shared.client;
-      return { client, ahead, release: (broken) => void (leave(broken) && client.release(shared.broken)) };
+      return { client, release: (broken) => void (leave(broken) && client.release(shared.broken)) };
     } catch (error) {
       leave();
       throw error;
@@ -142,7 +140,7 @@ export function sharedConnections(pool: pg.Pool): (key: number) => Promise<Conne
 /** A connection for one alone. */
 export async function ownConnection(pool: pg.Pool): Promise<Connection> {
   const client = await pool.connect();
-  return { client, ahead: 0, release: (broken) => client.release(broken) };
+  return { client, release: (broken) => client.release(broken) };
 }
 
 /**
@@ -198,6 +196,8 @@ class StrictClient extends pg.Client {
   /** Null: there is one server. */
   readonly primary: PrimaryFinder | null = null;
   readonly plans: Plans = { generation: 0 };
+  /** Statements that were sent: each waits for those before it, and each of these may take its whole time. */
+  #unanswered = 0;
   /** Whether the wait for the standby was cancelled during the statement in progress. */
   #isNotReplicated = false;
 
@@ -241,11 +241,21 @@ class StrictClient extends pg.Client {
     this.connection.stream.destroy();
   }
 
+  // biome-ignore lint/suspicious/noExplicitAny: the text of a statement, or an object whose text may be inherited
+  #behindOthers(query: any): any {
+    if (query.query_timeout !== undefined || typeof query.submit === 'function') return query;
+    const { query_timeout } = (this as unknown as { connectionParameters: { query_timeout: number } })
+      .connectionParameters;
+    const later = typeof query === 'string' ? { text: query } : Object.create(query);
+    return Object.assign(later, { query_timeout: query_timeout * (1 + this.#unanswered) });
+  }
+
   // biome-ignore lint/suspicious/noExplicitAny: passes its arguments on in any of their forms
   override query(query: any, ...others: any[]): any {
     const { generation } = this.plans;
     const named = generation > 0 && query?.name !== undefined && typeof query.submit !== 'function';
-    const sent = named ? { ...query, name: `${query.name} ${generation}` } : query;
+    const renamed = named ? { ...query, name: `${query.name} ${generation}` } : query;
+    const sent = this.#unanswered > 0 ? this.#behindOthers(renamed) : renamed;
     const failureOf = (error?: Error | null): Error | null => {
       if (isPlanChanged(error)) this.plans.generation = Math.max(this.plans.generation, generation + 1);
       const isNotReplicated = this.#isNotReplicated;
@@ -261,6 +271,7 @@ class StrictClient extends pg.Client {
     const reporting =
       (callback: Callback): Callback =>
       (error, ...rest) => {
+        this.#unanswered--;
         if (error != null && isReadTimeout(error)) this.connection.stream.destroy();
         if (error?.code === READ_ONLY_TRANSACTION && this.primary !== null) this.#leave();
         const failure = failureOf(error);
@@ -269,8 +280,9 @@ class StrictClient extends pg.Client {
     // biome-ignore lint/suspicious/noExplicitAny: see above
     const send = super.query.bind(this) as any;
     const callback = others.at(-1);
+    if (typeof query.submit === 'function') return send(query, ...others);
+    this.#unanswered++;
     if (typeof callback === 'function') return send(sent, ...others.slice(0, -1), reporting(callback));
-    if (typeof query.submit === 'function') return send(sent, ...others);
     return new Promise((resolve, reject) => {
       send(
         sent,
