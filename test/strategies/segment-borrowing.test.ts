@@ -12,6 +12,7 @@ import { saleTable } from '../../src/store/postgres/sales.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
 import { type RedisEpochs, redisEpochs } from '../../src/store/redis/epochs.ts';
 import { redisStrategy } from '../../src/strategies/kit/redis-strategy.ts';
+import { create as createLua } from '../../src/strategies/redis/lua.ts';
 import { create, description } from '../../src/strategies/redis/segmented-lock.ts';
 import type { RedisStrategyContext } from '../../src/strategies/strategy.ts';
 import { opened } from '../support/opened.ts';
@@ -159,4 +160,29 @@ it.each(['current', 'over'])('what a retry finds in another epoch, which is %s',
   const unknown = { kind: 'unknown', reason: 'no-reply, then redis-was-replaced' };
   expect(await strategy.decide(attempt)).toMatchObject(state === 'over' ? unknown : { kind: 'sold-out' });
   expect(decided[1]).not.toBe(decided[0]);
+});
+
+it('an attempt of a batch is decided in the epoch under which it is committed', async () => {
+  const epochs = redisEpochs(redis, postgres);
+  const context = contextOf(epochs);
+  const sale = await context.sales.create({
+    name: 's',
+    stock: 9,
+    priceCents: 1,
+    startsAt: null,
+    endsAt: null,
+  });
+  let isKnown = false;
+  const known: RedisEpochs['known'] = (key) => (isKnown ? epochs.known(key) : 7);
+  const strategy = createLua(contextOf({ ...epochs, known }));
+  await strategy.load?.(sale);
+  const decide = (userId: string) =>
+    strategy.decide({ saleId: sale.id, userId, orderId: crypto.randomUUID(), quantity: 1 });
+  const before = decide('before'); // in the same batch, before the process knows the epoch of the sale
+  isKnown = true;
+  const after = decide('after');
+  const epoch = await strategy.mirror.epoch(sale.id);
+  for (const decision of [await before, await after])
+    expect(decision).toMatchObject({ kind: 'reserved', reservation: { epoch } });
+  strategy.knownSoldOut?.close();
 });

@@ -329,15 +329,16 @@ export function createSaleMirror(
       type Values = [free: number | null, pending: number, ageMs: number, held: number, terms: string];
       const asked = saleIds.map(async (id) => ({ keys: keys(id), epoch: await epochOf(id) }));
       const sales = await Promise.all(asked);
-      const calls = callsFor(sales, isCluster).map((some) => {
+      const calls = callsFor(sales, isCluster).map(async (some) => {
+        const epoch = lastEpochOf(some);
         const all = some.flatMap(({ keys: k }) => [k.state, k.counters, k.reservations, k.buyers]);
-        return scan(all.length, ...all, lastEpochOf(some));
+        const reply = await scan(all.length, ...all, epoch);
+        return some.map((_, i) => {
+          const [free, pending, ageMs, held, terms] = reply.slice(5 * i, 5 * i + 5) as Values;
+          return { free, pending, ageMs, held, terms, epoch };
+        });
       });
-      const replies = (await Promise.all(calls)).flat();
-      return sales.map(({ epoch }, i) => {
-        const [free, pending, ageMs, held, terms] = replies.slice(5 * i, 5 * i + 5) as Values;
-        return { free, pending, ageMs, held, terms, epoch };
-      });
+      return (await Promise.all(calls)).flat();
     },
   };
 }

@@ -52,7 +52,9 @@ export function create(context: RedisStrategyContext): RedisStrategy {
       return answer(first, 'kind' in reply ? reply : resultOf(attempt, reply, latch));
     }
     const { epoch } = items.at(-1)!.place; // the newest: in an older one no sale is loaded
-    const sales = [...bySale(items, ({ attempt }) => attempt.saleId).values()];
+    const isCurrent = ({ place }: Item) => place.epoch === epoch;
+    for (const item of items) if (!isCurrent(item)) answer(item, NOT_LOADED);
+    const sales = [...bySale(items.filter(isCurrent), ({ attempt }) => attempt.saleId).values()];
     const calls = callsFor(sales, isCluster).map(async (some) => {
       const attempts = some.map((members) => ({
         keys: members[0]!.place.keys,
