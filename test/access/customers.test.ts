@@ -227,17 +227,10 @@ describe('a customer', () => {
     }
     const next = await sell(1);
     const ask = () => post(`/sales/${next}/tickets`, token);
-    const customer = customerId(ISSUER, 'hoarder');
-    // As if a process had placed one whose clock is three days behind.
-    await stores.sql.query(
-      `WITH given AS (SELECT id, overlay(id::text PLACING '00000000' FROM 1) AS other FROM orders WHERE user_id = $1 LIMIT 1),
-         earned AS (UPDATE points_entries SET source_id = other FROM given WHERE source_id = given.id::text)
-       UPDATE orders SET id = other::uuid FROM given WHERE orders.id = given.id`,
-      [customer],
-    );
     expect(await ask()).toMatchObject({ status: 429, problem: 'too-many-requests' });
 
     // They expire: the customer then waits, longer for each further one.
+    const customer = customerId(ISSUER, 'hoarder');
     const expire = `UPDATE orders SET expires_at = now() - interval '1 s' WHERE user_id = $1`;
     await stores.sql.query(expire, [customer]);
     const left = `SELECT FROM orders WHERE user_id = $1 AND status = 'pending'`;
