@@ -178,6 +178,12 @@ export const limits = {
     /** Rate-limit buckets of a process, a power of 2: more than it serves clients in a second. They take 1.5 MiB. */
     buckets: 131_072,
   },
+  waitlist: {
+    /** A customer who was named has this long to buy; then the next is named. As long as a ticket is valid. */
+    turnMs: 600_000,
+    /** Interval between searches for sales whose next customers are to be named. */
+    everyMs: 5_000,
+  },
   /** Rows of the audit log that one pass appends, and the interval between passes. */
   auditBatch: 1_000,
   auditEveryMs: 1_000,

@@ -84,14 +84,14 @@ export const salePaths: ZodOpenApiPathsObject = {
       operationId: 'joinWaitlist',
       summary: 'Wait for units of a sold-out sale',
       description:
-        'Only with EVENTS that include sale.units-returned. When units become free, the event names as many waiting customers, the first ones first. No unit is reserved for them. A customer who was named may join again. With AUTH=jwt, the token names the customer.',
+        'Only with EVENTS that include sale.units-returned. When units become free, the event names as many waiting customers, the first ones first; when they have not bought within 10 minutes, it names the next. No unit is reserved for them. A customer who was named may join again. With AUTH=jwt, the token names the customer.',
       requestParams: { path: salePath },
       requestBody: { ...body(s.waitlistSchema), required: false },
       answers: {
         '201': json(a.waitlistEntrySchema, 'The customer waits'),
         '200': json(a.waitlistEntrySchema, 'The customer waited already, and keeps the place'),
       },
-      problems: ['not-found', 'unknown-sale', 'not-sold-out'],
+      problems: ['not-found', 'unknown-sale', 'not-sold-out', 'sale-not-open'],
     }),
   },
   '/sales/{saleId}/refund': {

@@ -1,7 +1,7 @@
 /**
  * Background loops of a service. Each may run in several processes at once, and reports its health for /readyz.
  *
- *   reaper (once before the service serves) · inspection of Redis · expiry · refunds · outbox relay · audit log · retention · tasks
+ *   reaper (once before the service serves) · inspection of Redis · expiry · refunds · outbox relay · waitlist · audit log · retention · tasks
  */
 import type { Logger } from 'pino';
 import { repeatedly, untilNone } from '../concurrency/periodic.ts';
@@ -17,6 +17,7 @@ import { appendPending, auditHead, auditState } from '../store/postgres/audit-lo
 import { oldSnapshots } from '../store/postgres/old-snapshots.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import { createRetention } from '../store/postgres/retention.ts';
+import { createWaitlist } from '../store/postgres/waitlist.ts';
 import type { RedisStore } from '../store/redis/connection.ts';
 import { commandsFor } from '../store/redis/permissions.ts';
 import { taskHandlers } from '../tasks/handlers.ts';
@@ -57,6 +58,7 @@ export async function startBackground(context: BackgroundContext, closers: Close
   );
   if (outbox !== null)
     closers.add(repeatedly(limits.sweepEveryMs, (isStopped) => untilNone(() => outbox.publish(), isStopped)));
+  if (config.events.includes('sale.units-returned')) closers.add(nameWaiting(postgres, reports));
   measureOldSnapshots(reports.instruments, oldSnapshots(postgres));
   closers.add(keepAuditLog(postgres, reports, log));
   if (config.retentionDays > 0) closers.add(deleteOldRows(config, postgres, reports));
@@ -131,6 +133,15 @@ function keepAuditLog(
     if (head.id !== '0' && text !== noted) log.info({ head: text }, 'Audit log');
     noted = text;
   });
+}
+
+/** Names the next customers of waitlists. */
+function nameWaiting(postgres: PostgresStore, { background }: Reports): () => Promise<void> {
+  const health = background.loop('waitlist');
+  const waitlist = createWaitlist(postgres);
+  return repeatedly(limits.waitlist.everyMs, () =>
+    health.step('find sales', () => waitlist.nameNext(health)),
+  );
 }
 
 function deleteOldRows(

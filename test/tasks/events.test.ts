@@ -4,6 +4,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Webhook } from 'standardwebhooks';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { limits } from '../../src/config/limits.ts';
 import { eventTypes } from '../../src/domain/task.ts';
 import { buy, cancel, createSale, patch, pay, post, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
@@ -184,6 +185,50 @@ describe('the waitlist', () => {
     await cancel(url, orders[2]!.body.orderId);
     await allSent();
     expect(namedOf(id)).toEqual([['w1'], ['w2', 'w3'], ['w4'], ['w1']]);
+  });
+
+  it('names the next when those who were named have not bought within their time, as many as units are free', async () => {
+    const { id } = await createSale(url, 3);
+    const orders = await Promise.all(users(3).map((user) => buy(url, id, user)));
+    for (const user of ['w1', 'w2', 'w3', 'w4', 'w5']) expect((await join(id, user)).status).toBe(201);
+    for (const { body } of orders.slice(0, 2)) await cancel(url, body.orderId);
+    await published(stores);
+    expect((await buy(url, id, 'w2')).status).toBe(201);
+    await stores.sql.query(
+      `UPDATE waitlist SET named_at = named_at - $2 * interval '1 millisecond' WHERE sale_id = $1`,
+      [id, limits.waitlist.turnMs],
+    );
+    await expect.poll(() => namedOf(id)).toEqual([['w1'], ['w2'], ['w3']]);
+    // The next unit is the next customer's: the one before is in time.
+    await cancel(url, orders[2]!.body.orderId);
+    await expect.poll(() => namedOf(id)).toEqual([['w1'], ['w2'], ['w3'], ['w4']]);
+  });
+
+  it('names no two customers for a unit, in two processes', async () => {
+    await using _other = await start();
+    const { id } = await createSale(url, 20);
+    const orders = await Promise.all(users(20).map((user) => buy(url, id, user)));
+    const waiting = users(40, 'w');
+    for (const user of waiting) expect((await join(id, user)).status).toBe(201);
+    await Promise.all(orders.map(({ body }) => cancel(url, body.orderId)));
+    const named = async () => namedOf(id).flat().sort();
+    await expect.poll(named).toEqual(waiting.slice(0, 20).sort());
+    await stores.sql.query(
+      `UPDATE waitlist SET named_at = named_at - $2 * interval '1 millisecond' WHERE sale_id = $1`,
+      [id, limits.waitlist.turnMs],
+    );
+    await expect.poll(named).toEqual([...waiting].sort());
+  });
+
+  it('refuses a sale that has ended', async () => {
+    const { id } = await createSale(url, 1);
+    await buy(url, id, 'ann');
+    await stores.sql.query('UPDATE sales SET ends_at = clock_timestamp() WHERE id = $1', [id]);
+    expect(await join(id, 'bob')).toMatchObject({
+      status: 409,
+      problem: 'sale-not-open',
+      body: { reason: 'ended' },
+    });
   });
 
   it.each([

@@ -18,6 +18,8 @@ export function waitlistRoutes({ callers, waitlist }: Pick<HttpContext, 'callers
     const userId = customer ?? parse(userIdSchema, named, 'body.userId');
     const result = saleId > limits.maxSaleId ? null : await waitlist.join(saleId, userId);
     if (result === null) throw unknownSale(saleId);
+    if (result === 'ended')
+      throw new ProblemError('sale-not-open', `Sale ${saleId} has ended.`, { reason: result });
     if (result === 'units-left')
       throw new ProblemError(
         'not-sold-out',

@@ -1,4 +1,14 @@
-/** Customers waiting for units of a sold-out sale. The trigger `sale_units_changed` names the next ones in an event. */
+/**
+ * Customers waiting for units of a sold-out sale.
+ *
+ *   waiting ──a unit is free──▶ named in an event ──joins again──▶ waiting, at the end
+ *
+ * The trigger `sale_units_changed` names as many as units return. When those who were named have not bought within
+ * `limits.waitlist.turnMs`, by Postgres's clock, `nameNext` names the next ones for the units that are still free. Of a sale that is paused,
+ * has not begun or has ended, it names none.
+ */
+import { limits } from '../../config/limits.ts';
+import type { LoopHealth } from '../../metrics/loop-health.ts';
 import type { PostgresStore } from './pool.ts';
 
 export interface WaitlistEntry {
@@ -10,12 +20,20 @@ export interface WaitlistEntry {
 export interface Waitlist {
   /**
    * Adds a customer at its end; a waiting one keeps the place.
-   * @returns `units-left`: the sale is not sold out; null: no such sale
+   * @returns `units-left`: the sale is not sold out; `ended`: it sells no more; null: no such sale
    */
   join(
     saleId: number,
     userId: string,
-  ): Promise<{ readonly kind: 'joined' | 'waits'; readonly entry: WaitlistEntry } | 'units-left' | null>;
+  ): Promise<
+    { readonly kind: 'joined' | 'waits'; readonly entry: WaitlistEntry } | 'units-left' | 'ended' | null
+  >;
+  /**
+   * Names the next customers of each sale with units for them. Several processes may do so at once: they name each customer once.
+   * @param health of the loop that calls it, which reports each sale that fails
+   * @throws what Postgres throws when the sales cannot be read
+   */
+  nameNext(health: LoopHealth): Promise<void>;
 }
 
 interface Row {
@@ -26,7 +44,7 @@ interface Row {
 // The lock of the sale's row: units that become free meanwhile are seen, or name this customer.
 const JOIN = `
   WITH sale AS (
-    SELECT id FROM sales WHERE id = $1 AND sold + oversold >= stock FOR SHARE
+    SELECT id FROM sales WHERE id = $1 AND sold + oversold >= stock AND (ends_at IS NULL OR ends_at > clock_timestamp()) FOR SHARE
   ), joined AS (
     INSERT INTO waitlist AS w (sale_id, user_id) SELECT id, $2 FROM sale
     ON CONFLICT (sale_id, user_id) DO UPDATE SET id = excluded.id, joined_at = excluded.joined_at, named_at = NULL
@@ -35,6 +53,13 @@ const JOIN = `
   SELECT joined_at AS "joinedAt", true AS "isNew" FROM joined
   UNION ALL SELECT joined_at, false FROM waitlist JOIN sale ON sale_id = sale.id
   WHERE user_id = $2 AND named_at IS NULL AND NOT EXISTS (SELECT FROM joined)`;
+
+/** Sales with customers who are to be named. */
+const DUE = `
+  SELECT id FROM sales AS s WHERE sold + oversold < stock
+    AND EXISTS (SELECT FROM waitlist WHERE sale_id = s.id AND named_at IS NULL)
+    AND units_to_offer(s, $1 * interval '1 millisecond') > 0`;
+const NAME = `SELECT name_next_waiting($1, $2 * interval '1 millisecond')`;
 
 export function createWaitlist({ pool }: Pick<PostgresStore, 'pool'>): Waitlist {
   return {
@@ -45,8 +70,16 @@ export function createWaitlist({ pool }: Pick<PostgresStore, 'pool'>): Waitlist 
         const entry = { saleId, userId, joinedAt: row.joinedAt.toISOString() };
         return { kind: row.isNew ? 'joined' : 'waits', entry };
       }
-      const sale = await pool.query('SELECT FROM sales WHERE id = $1', [saleId]);
-      return sale.rowCount === 0 ? null : 'units-left';
+      const { rows } = await pool.query<{ ended: boolean | null }>(
+        'SELECT ends_at <= clock_timestamp() AS ended FROM sales WHERE id = $1',
+        [saleId],
+      );
+      return rows[0] === undefined ? null : rows[0].ended ? 'ended' : 'units-left';
+    },
+    async nameNext(health) {
+      const { turnMs } = limits.waitlist;
+      const { rows } = await pool.query<{ id: number }>(DUE, [turnMs]);
+      for (const { id } of rows) await health.step(`sale ${id}`, () => pool.query(NAME, [id, turnMs]));
     },
   };
 }
