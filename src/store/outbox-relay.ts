@@ -7,8 +7,9 @@
  * A change is published once it is replicated: a promoted standby must not lack what Redis has. Each is idempotent in Redis
  * (lua/sale/apply-change.lua, restock.lua), so a row is deleted after Redis has applied it. Changes to one order are
  * published in sequence. A change is applied to the copy of its sale that was loaded last, so a process that is connected to an old
- * primary leaves it to the others. A sale that is not in Redis is loaded from Postgres, which includes the change; a change whose sale is not
- * loaded is kept for a while, in case a load began before the change.
+ * primary leaves it to the others, for longer than two are in use. A sale that is not in Redis is loaded from Postgres, which includes the
+ * change; a change whose sale is not loaded is kept for a while, in case a load began before the change. The search leaves out the sales of
+ * changes that are kept for a moment, so that they do not hold up those behind them.
  */
 import type pg from 'pg';
 import { limits } from '../config/limits.ts';
@@ -23,7 +24,7 @@ export interface OutboxRelay {
   /**
    * Publishes the changes of these orders, or the oldest of all. Changes that cannot be published now stay pending; never
    * throws.
-   * @returns how many were published
+   * @returns how many were published or kept for now; of all, 0 when none is left to be tried
    */
   publish(orderIds?: readonly string[]): Promise<number>;
 }
@@ -34,11 +35,12 @@ export function createOutboxRelay(
   mirror: SaleMirror,
   health: LoopHealth,
 ): OutboxRelay {
+  const paused = new Map<number, number>();
   return {
     mirror,
     async publish(orderIds) {
       if (orderIds?.length === 0) return 0;
-      return relayOutbox({ postgres, mirror, health }, orderIds === undefined ? {} : { orderIds });
+      return relayOutbox({ postgres, mirror, health }, orderIds === undefined ? { paused } : { orderIds });
     },
   };
 }
@@ -51,7 +53,7 @@ interface RelayContext {
   readonly onError?: (error: unknown) => void;
 }
 
-type Row = MirrorChange & { readonly id: string; readonly isOld: boolean; readonly loadedIn: number | null };
+type Row = MirrorChange & { readonly id: string; readonly ageMs: number; readonly loadedIn: number | null };
 
 // The first change of each order comes first. ORDER BY and LIMIT leave the planner one way to find it: a plan made while the table is
 // empty is kept.
@@ -62,25 +64,29 @@ const changes = (columns: string, condition: string) => `SELECT ${columns} FROM 
 /** Without rows that another process is publishing. */
 const NOT_LOCKED = 'FOR UPDATE SKIP LOCKED';
 const find = (condition: string) => changes('id, sale_id AS "saleId"', condition);
-const OLDEST = { name: 'outbox-oldest', text: `${find('sale_id <> ALL($2::int[])')} ${NOT_LOCKED}` };
+const OLDEST = {
+  name: 'outbox-oldest',
+  text: `${find('sale_id <> ALL($2::int[])')} ${NOT_LOCKED}`,
+};
 const OF_ORDERS = { name: 'outbox-of-orders', text: find('order_id = ANY($2::uuid[])') };
 const OF_SALE = { name: 'outbox-of-sale', text: find('sale_id = $2') };
 const LOCK = {
   name: 'outbox-lock',
   text: `${changes(
     `id, change, order_id AS "orderId", sale_id AS "saleId", user_id AS "userId", units,
-      created_at < clock_timestamp() - make_interval(secs => $2 / 1000.0) AS "isOld",
+      (extract(epoch FROM clock_timestamp() - created_at) * 1000)::float8 AS "ageMs",
       (SELECT mirror_epoch FROM sales WHERE sales.id = m.sale_id) AS "loadedIn"`,
-    'id = ANY($3::bigint[])',
+    'id = ANY($2::bigint[])',
   )} ${NOT_LOCKED}`,
 };
 
 const PUBLISH = 'publish changes';
 
-interface Which {
-  readonly orderIds?: readonly string[];
-  readonly saleId?: number;
-}
+type Which =
+  | { readonly orderIds: readonly string[] }
+  | { readonly saleId: number }
+  /** The oldest, except those of some sales: each until an instant on `performance.now()`'s clock. */
+  | { readonly paused: Map<number, number> };
 
 /**
  * Holds no connection while it waits: as many requests as the pool has connections would each wait for another one.
@@ -88,12 +94,17 @@ interface Which {
  */
 async function findReplicated(
   { postgres, mirror, health }: RelayContext,
-  { orderIds, saleId }: Which,
+  which: Which,
 ): Promise<readonly string[]> {
+  const { outboxBatch } = limits;
   const query = () => {
-    if (orderIds !== undefined) return { ...OF_ORDERS, values: [limits.outboxBatch, orderIds] };
-    if (saleId !== undefined) return { ...OF_SALE, values: [limits.outboxBatch, saleId] };
-    return { ...OLDEST, values: [limits.outboxBatch, health?.backingOff('sale') ?? []] };
+    if ('orderIds' in which) return { ...OF_ORDERS, values: [outboxBatch, which.orderIds] };
+    if ('saleId' in which) return { ...OF_SALE, values: [outboxBatch, which.saleId] };
+    for (const [id, untilMs] of which.paused) if (untilMs < performance.now()) which.paused.delete(id);
+    return {
+      ...OLDEST,
+      values: [outboxBatch, [...which.paused.keys(), ...(health?.backingOff('sale') ?? [])]],
+    };
   };
   const before = postgres.timeline();
   const { rows } = await postgres.pool.query<{ id: string; saleId: number }>(query());
@@ -106,22 +117,24 @@ async function findReplicated(
 
 /**
  * Publishes one batch of changes: of some orders, of a sale, or the oldest of all. Never throws.
- * @returns how many were published
+ * @returns how many were published or kept for now
  */
 export async function relayOutbox(context: RelayContext, which: Which): Promise<number> {
   const { postgres, mirror, health } = context;
+  const { outboxElsewhereMs, outboxKeepMs } = limits;
   const failed = (item: string, error: unknown) => {
     if (health) health.failed(item, error);
     else context.onError?.(error);
   };
 
-  /** @returns whether Redis has applied it, or will load it from Postgres; or why Redis is unavailable */
-  async function apply(row: Row): Promise<boolean | { readonly error: unknown }> {
+  /** @returns whether Redis is done with it: it has applied the change, or will load it from Postgres; or why Redis is unavailable */
+  async function apply(row: Row): Promise<boolean | 'kept' | { readonly error: unknown }> {
     const sale = `sale ${row.saleId}`;
     try {
-      const isDone = (await mirror.applyChange(row, row.loadedIn)) || row.isOld;
+      const result = await mirror.applyChange(row, row.loadedIn);
       health?.succeeded(sale);
-      return isDone;
+      if (result === 'applied') return true;
+      return row.ageMs > (result === 'elsewhere' ? outboxElsewhereMs : outboxKeepMs) || 'kept';
     } catch (error) {
       if (!isRedisDefect(error)) return { error };
       failed(sale, error); // a key of this sale has another type: the changes of other sales go first
@@ -130,15 +143,18 @@ export async function relayOutbox(context: RelayContext, which: Which): Promise<
   }
 
   async function relay(client: pg.PoolClient, ids: readonly string[]): Promise<number> {
-    const values = [limits.outboxBatch, limits.outboxKeepMs, ids];
+    const values = [limits.outboxBatch, ids];
     const { rows } = await client.query<Row>({ ...LOCK, values });
     const results = await Promise.all(rows.map(apply));
     const done = rows.flatMap(({ id }, i) => (results[i] === true ? [id] : []));
+    const kept = rows.filter((_, i) => results[i] === 'kept');
+    const untilMs = performance.now() + limits.outboxPauseMs;
+    if ('paused' in which) for (const { saleId } of kept) which.paused.set(saleId, untilMs);
     if (done.length > 0) await client.query('DELETE FROM mirror_outbox WHERE id = ANY($1)', [done]);
     const unavailable = results.find((result) => typeof result === 'object');
     if (unavailable === undefined) health?.succeeded(PUBLISH);
     else failed(PUBLISH, unavailable.error);
-    return done.length;
+    return done.length + kept.length;
   }
 
   try {
@@ -148,7 +164,7 @@ export async function relayOutbox(context: RelayContext, which: Which): Promise<
         commit: true,
         value: await relay(client, ids),
       }));
-    if (which.orderIds === undefined) health?.succeeded(PUBLISH);
+    if (!('orderIds' in which)) health?.succeeded(PUBLISH);
     return 0;
   } catch (error) {
     failed(PUBLISH, error);

@@ -4,6 +4,15 @@
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
+import { limits } from '../../src/config/limits.ts';
+import { createOutboxRelay, type OutboxRelay } from '../../src/store/outbox-relay.ts';
+import { orderTable } from '../../src/store/postgres/orders.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
+import { saleTable } from '../../src/store/postgres/sales.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
+import { redisEpochs } from '../../src/store/redis/epochs.ts';
+import { createSaleMirror } from '../../src/store/redis/sale-mirror.ts';
+import { testHealth } from '../support/background.ts';
 import { attempt, buy, cancel, createSale, eventually, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { OwnRedis } from '../support/servers.ts';
@@ -76,3 +85,32 @@ it.each(['lua', 'global-lock', 'segmented-lock'])(
     expect(await orders()).toEqual(expect.arrayContaining(named));
   },
 );
+
+describe('the relay of each', () => {
+  const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
+  const redis = [() => stores.redisUrl, () => other.url].map((url) =>
+    opened(() => openRedis(url(), () => {})),
+  );
+
+  it('leaves changes of a sale that was loaded in the other to that one, however old, and publishes those behind them', async () => {
+    const sales = saleTable(postgres);
+    const [here, there] = redis.map((one) => {
+      const mirror = createSaleMirror(one, redisEpochs(one, postgres), orderTable(postgres), 0);
+      return createOutboxRelay(postgres, mirror, testHealth().loop('mirror-outbox'));
+    }) as [OutboxRelay, OutboxRelay];
+    const make = () => sales.create({ name: 'a', stock: 1, priceCents: 1, startsAt: null, endsAt: null });
+    const [ofHere, ofThere] = [await make(), await make()];
+    await here.mirror.load(ofHere);
+    await there.mirror.load(ofThere);
+    for (let n = 0; n < limits.outboxBatch; n++) await sales.restock(ofHere.id, 1, true);
+    await stores.sql.query(`UPDATE mirror_outbox SET created_at = now() - $1 * interval '1 millisecond'`, [
+      2 * limits.outboxKeepMs,
+    ]);
+    await sales.restock(ofThere.id, 1, true);
+    await there.publish();
+    await there.publish();
+    expect(await there.mirror.snapshot(ofThere.id)).toMatchObject({ remaining: 2 });
+    await here.publish();
+    expect(await here.mirror.snapshot(ofHere.id)).toMatchObject({ remaining: 1 + limits.outboxBatch });
+  });
+});

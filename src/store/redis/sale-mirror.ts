@@ -281,13 +281,20 @@ export function createSaleMirror(
     /**
      * Applies a change that Postgres has committed. Idempotent.
      * @param loadedIn the epoch in which the sale was last loaded, according to Postgres; null: not known
-     * @returns false when that copy of the sale is not in this Redis; a load reads the change from Postgres
+     * @returns `elsewhere`: the sale was loaded in another Redis than this one; `not-loaded`: it is not in this one, and a load reads the
+     *   change from Postgres
      */
-    async applyChange(change: MirrorChange, loadedIn: number | null = null): Promise<boolean> {
+    async applyChange(
+      change: MirrorChange,
+      loadedIn: number | null = null,
+    ): Promise<'applied' | 'not-loaded' | 'elsewhere'> {
       const { saleId } = change;
-      if (loadedIn !== null && loadedIn !== (await epochOf(saleId))) return false;
-      if (change.change === 'restock') return (await this.restock(saleId, change.units, change.id)) !== null;
-      return (await applyToOrder(change.change, { ...change, quantity: change.units })) !== null;
+      if (loadedIn !== null && loadedIn !== (await epochOf(saleId))) return 'elsewhere';
+      const reply =
+        change.change === 'restock'
+          ? await this.restock(saleId, change.units, change.id)
+          : await applyToOrder(change.change, { ...change, quantity: change.units });
+      return reply === null ? 'not-loaded' : 'applied';
     },
     /**
      * Takes the units for an expired order and its customer, in one step, before Postgres commits its revival.
