@@ -20,6 +20,7 @@ import { OperatorError } from '../config/errors.ts';
 import { limits } from '../config/limits.ts';
 import { onStopSignals, type SignalHandlers, STOP_SIGNALS } from '../config/stop-signals.ts';
 import { checkAddress, type Ports } from '../http/listen.ts';
+import { checkFolder } from '../local/stores.ts';
 import { folderCheck, LOCAL_FOLDER } from '../local/urls.ts';
 import { createLogger } from '../metrics/logger.ts';
 import { Closers, choices } from '../service/core.ts';
@@ -80,6 +81,8 @@ async function main(): Promise<void> {
 async function start(given: Config, isCheck: boolean, log: Logger): Promise<void> {
   const adminAddress = adminAddressOf(given);
   if (cluster.isPrimary) {
+    // First: the service that uses the stores also has its port, and another port would not help.
+    if (usesLocalStores(given)) checkFolder(LOCAL_FOLDER);
     await checkAddress(given);
     if (adminAddress !== null) await checkAddress(adminAddress, 'ADMIN_PORT');
   }
@@ -100,6 +103,9 @@ async function start(given: Config, isCheck: boolean, log: Logger): Promise<void
   if (cluster.isWorker) reportServing(ports);
   else logListening(config, ports, log);
 }
+
+const usesLocalStores = ({ databaseUrl, redisUrl, postgresAlone }: Config): boolean =>
+  databaseUrl === null || (redisUrl === null && !postgresAlone);
 
 /** WORKERS=n: this process starts the stores and the workers, which serve. */
 async function startAll(config: Config, { databaseUrl, redisUrl }: StoreUrls, log: Logger): Promise<void> {

@@ -40,6 +40,10 @@ export function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted) throw new LocalStoreError('aborted', 'The start of the local stores was aborted.');
 }
 
+/** What to do about stores that another service uses. @param pid of that service */
+export const inUse = (folder: string, pid: number): string =>
+  `The local stores in ${folder} are in use by another service (pid ${pid}). Stop it (kill ${pid}), run this service in another folder, or set DATABASE_URL and REDIS_URL to your own stores.`;
+
 /** What to do about a folder that cannot be written for want of a disk, not of a right; null for other errors. */
 export function diskAdvice(error: unknown, folder: string): string | null {
   const elsewhere = 'or set DATABASE_URL and REDIS_URL to your own stores';

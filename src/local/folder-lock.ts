@@ -104,6 +104,16 @@ function liveClaims(claims: string, own: string): Claim[] {
 }
 
 const isEnding = (claim: Claim) => claim.state === 'ending' || !isAlive(claim.owner);
+const holderOf = (claims: readonly Claim[]) =>
+  claims.find((claim) => claim.state !== 'claiming' && !isEnding(claim));
+
+/**
+ * Reads on whose behalf the lock is held, and takes nothing.
+ * @returns the pid of the live owner; null when there is none, or the holder is ending
+ * @throws a system error when the folder cannot be read
+ */
+export const ownerOf = (claims: string): number | null =>
+  existsSync(claims) ? (holderOf(liveClaims(claims, ''))?.owner.pid ?? null) : null;
 
 /** @throws LocalStoreError `folder-in-use` or `aborted` */
 export async function lockFolder(options: FolderLockOptions): Promise<FolderLock> {
@@ -127,7 +137,7 @@ export async function lockFolder(options: FolderLockOptions): Promise<FolderLock
     }
     release();
     throwIfAborted(options.signal);
-    const holder = others.find((claim) => claim.state !== 'claiming' && !isEnding(claim));
+    const holder = holderOf(others);
     if ((holder !== undefined && !options.waitForAll) || performance.now() > deadline) {
       const ownerPid = (holder ?? others[0])?.owner.pid ?? 0;
       throw new LocalStoreError('folder-in-use', options.inUseMessage(ownerPid));

@@ -11,7 +11,7 @@
  */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { diskAdvice, LocalStoreError } from './errors.ts';
+import { diskAdvice, inUse, LocalStoreError } from './errors.ts';
 import { type FolderLock, lockFolder } from './folder-lock.ts';
 import type { GuardianMessage, GuardianOrder } from './guardian-protocol.ts';
 import { serviceUrlOf } from './postgres-roles.ts';
@@ -35,10 +35,6 @@ function send(message: GuardianMessage): Promise<void> {
 }
 
 const say = (line: string) => void send({ stampede: 'progress', line });
-
-function inUseMessage(ownerPid: number): string {
-  return `The local stores in ${order.folder} are in use by another service (pid ${ownerPid}). Stop it (kill ${ownerPid}), run this service in another folder, or set DATABASE_URL and REDIS_URL to your own stores.`;
-}
 
 interface Servers {
   postgres: PostgresServer | null;
@@ -118,7 +114,7 @@ async function guard(): Promise<void> {
       owner: order.service,
       waitMs: WAIT_FOR_ENDING_MS,
       signal: ending.signal,
-      inUseMessage,
+      inUseMessage: (ownerPid) => inUse(order.folder, ownerPid),
     });
     giveToProjectOwner(order.folder);
     await startServers(servers);

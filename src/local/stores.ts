@@ -22,8 +22,8 @@ import {
 import { createRequire } from 'node:module';
 import { dirname, extname, join, resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
-import { diskAdvice, LocalStoreError, systemCode } from './errors.ts';
-import { type FolderLock, lockFolder } from './folder-lock.ts';
+import { diskAdvice, inUse, LocalStoreError, systemCode } from './errors.ts';
+import { type FolderLock, lockFolder, ownerOf } from './folder-lock.ts';
 import type { GuardianMessage, GuardianOrder } from './guardian-protocol.ts';
 import { stopOrphanedPostgres } from './postgres-server.ts';
 import { identify } from './processes.ts';
@@ -62,6 +62,20 @@ function createFolder(path: string, mode: number): void {
     if (systemCode(error) !== 'ENOENT') throw error;
     mkdirSync(path, { mode });
   }
+}
+
+/**
+ * Checks that no other service uses the stores of a folder. It may begin to do so afterwards; then `startLocalStores` reports it.
+ * @throws LocalStoreError `folder-in-use`
+ */
+export function checkFolder(path: string): void {
+  let pid: number | null = null;
+  try {
+    pid = ownerOf(join(path, 'lock'));
+  } catch {
+    // `startLocalStores` explains a folder that cannot be read
+  }
+  if (pid !== null) throw new LocalStoreError('folder-in-use', inUse(resolve(path), pid));
 }
 
 /** Creates the folder and checks that it is writable. @returns its real path, by which command lines are matched */

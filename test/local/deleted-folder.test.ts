@@ -45,6 +45,12 @@ it.runIf(isLinux).each(['1', '2'])('a deleted folder, WORKERS=%s', async (WORKER
   const { orderId } = (await buy(url!, id, 'ann')).body;
   await post(`${url}/payments/notifications`, { notificationId: 'p-1', orderId, amountCents: 500 });
   await expect.poll(() => first.log.join()).toContain(`"ship:${orderId}","msg":"Task done`);
+  // Another port is no remedy: the stores are in use as well.
+  const again = start({ PORT: new URL(url!).port });
+  expect(await again.url).toBeNull();
+  expect(again.log.join('\n')).toMatch(
+    new RegExp(`^The local stores in .* are in use by another service \\(pid ${first.process.pid}\\)`),
+  );
   const servers = await lastingProcesses();
   await rm(folder, { recursive: true, force: true, maxRetries: 10 });
 
