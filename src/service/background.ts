@@ -111,6 +111,9 @@ function inspectRedis(redis: RedisStore, commands: readonly string[], { backgrou
   });
 }
 
+const NOTED =
+  'The audit log ends with this head: npm run audit -- verify --head <head> checks later that the log still has it';
+
 /**
  * Appends pending events to the audit log, and writes its head to the service's log, which access to the database cannot change.
  */
@@ -130,7 +133,7 @@ function keepAuditLog(
     if (head === null) return;
     notedMs = performance.now();
     const text = `${head.id}:${head.hash.toString('hex')}`;
-    if (head.id !== '0' && text !== noted) log.info({ head: text }, 'Audit log');
+    if (head.id !== '0' && text !== noted) log.info({ head: text }, NOTED);
     noted = text;
   });
 }

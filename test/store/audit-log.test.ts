@@ -91,6 +91,13 @@ it('is appended by several processes at once without a gap', async () => {
   expect((await verifyAuditLog(postgres)).broken).toBeNull();
 });
 
+it('a start logs the head, and which command takes it', async () => {
+  await using other = await startService(envOf(stores));
+  const line =
+    /"head":"\d+:[0-9a-f]{64}","msg":"The audit log ends with this head: .*npm run audit -- verify --head/;
+  await expect.poll(() => other.log.join('')).toMatch(line);
+});
+
 it('refuses changes, and shows those of someone who can switch that off', async () => {
   const { sql } = stores;
   for (const change of ['UPDATE audit_log SET actor = $$x$$', 'DELETE FROM audit_log', 'TRUNCATE audit_log'])
