@@ -26,6 +26,7 @@ export const FULL_ONLY = [
   'test/contract/lock-behind-others.test.ts',
   'test/contract/lock-order.test.ts',
   'test/contract/locks-on-cluster.test.ts',
+  'test/contract/oldest-postgres.test.ts',
   'test/contract/redis-acl.test.ts',
   'test/http/integrate.test.ts',
   'test/http/slow-clients.test.ts',

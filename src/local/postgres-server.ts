@@ -13,7 +13,7 @@ import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LocalStoreError, throwIfAborted } from './errors.ts';
 import { stopOrphans } from './orphans.ts';
-import { preparePostgresBinaries } from './postgres-binaries.ts';
+import { type PostgresBinaries, preparePostgresBinaries } from './postgres-binaries.ts';
 import { POSTGRES_USER, prepareDataFolder, recoveryAdvice } from './postgres-data.ts';
 import { ensureDatabase, urlOf } from './postgres-roles.ts';
 import { findServers } from './processes.ts';
@@ -34,6 +34,8 @@ export interface PostgresOptions {
   /** Appended to the server's command line, such as `-c fsync=off`. */
   readonly args?: readonly string[];
   readonly password?: string;
+  /** By default those of the npm package. */
+  readonly binaries?: PostgresBinaries;
   /** Its log; by default in the folder. */
   readonly log?: string;
   /** Additions to the server's environment. */
@@ -79,8 +81,8 @@ export async function stopOrphanedPostgres(folder: string, say: (line: string) =
 }
 
 /** Finds the program and the account of a server. @param folder the server's data is in a subfolder @throws LocalStoreError */
-export async function checkPostgres(folder: string) {
-  const { server, major } = await preparePostgresBinaries();
+export async function checkPostgres(folder: string, binaries?: PostgresBinaries) {
+  const { server, major } = binaries ?? (await preparePostgresBinaries());
   return { ...(await chooseAccount({ server: 'Postgres', folder, program: server })), major };
 }
 
@@ -92,7 +94,7 @@ async function prepare(options: PostgresOptions): Promise<Prepared> {
     throw new LocalStoreError('folder-in-use', `A Postgres (pid ${running.pid}) already runs on ${folder}.`);
   }
   const password = options.password ?? readOrCreateSecret(folder);
-  const { account, program, major } = await checkPostgres(join(folder, '..'));
+  const { account, program, major } = await checkPostgres(join(folder, '..'), options.binaries);
   const data = await prepareDataFolder({
     folder,
     initdb: join(dirname(program), 'initdb'),

@@ -24,7 +24,7 @@ import {
 import { judge } from '../support/judge.ts';
 import { opened } from '../support/opened.ts';
 import { startService, type TestService } from '../support/service.ts';
-import { openTestStores, type TestStores } from '../support/stores.ts';
+import { envOf, openTestStores, type TestStores } from '../support/stores.ts';
 import { contractParts } from '../support/tier.ts';
 import { orderLife } from './order-life.ts';
 
@@ -46,7 +46,7 @@ export function strategyContract(
 
   const env = (strategy = name) => ({
     STRATEGY: strategy,
-    DATABASE_URL: stores.databaseUrl,
+    ...envOf(stores),
     REDIS_URL: strategies.get(strategy)!.description.store === 'postgres' ? 'none' : stores.redisUrl,
   });
   const either = (i: number) => (i % 2 === 0 ? a.url : b.url);

@@ -7,6 +7,7 @@ import { Redis } from 'ioredis';
 import pg from 'pg';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { type RedisCluster, startRedisCluster } from '../../lab/servers/cluster.ts';
+import type { PostgresBinaries } from '../../src/local/postgres-binaries.ts';
 import { SERVICE_ROLE } from '../../src/local/postgres-roles.ts';
 import { type PostgresServer, startPostgresServer } from '../../src/local/postgres-server.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
@@ -85,15 +86,28 @@ export class OwnPostgres implements AsyncDisposable {
   #databases = 0;
   #restarting: Promise<void> | null = null;
   readonly #folder: string;
+  readonly #start: (port?: number) => Promise<PostgresServer>;
 
-  private constructor(folder: string, server: PostgresServer) {
+  private constructor(
+    folder: string,
+    start: (port?: number) => Promise<PostgresServer>,
+    server: PostgresServer,
+  ) {
     this.#folder = folder;
+    this.#start = start;
     this.#server = server;
   }
 
-  static async open(): Promise<OwnPostgres> {
+  /** @param binaries by default those of the npm package */
+  static async open(binaries?: PostgresBinaries): Promise<OwnPostgres> {
     const folder = await temporaryFolder('stampede-test-postgres-');
-    const postgres = new OwnPostgres(folder, await startPostgres(folder));
+    const options = {
+      folder: path.join(folder, 'data'),
+      args: ['-c', 'fsync=off'],
+      ...(binaries && { binaries }),
+    };
+    const start = (port?: number) => startPostgresServer({ ...options, ...(port !== undefined && { port }) });
+    const postgres = new OwnPostgres(folder, start, await start());
     await postgres.#administer('CREATE DATABASE template');
     await migrate(postgres.#server.url('template'), SERVICE_ROLE);
     return postgres;
@@ -115,7 +129,7 @@ export class OwnPostgres implements AsyncDisposable {
   /** Starts it again. What was committed is there: no disk lost its cache. */
   async start(): Promise<void> {
     const { port } = this.#server;
-    this.#server = await untilPortIsFree(() => startPostgres(this.#folder, port));
+    this.#server = await untilPortIsFree(() => this.#start(port));
   }
 
   /** Kills it, and starts it again after a pause. A call while another one runs waits for that one. */
@@ -150,13 +164,6 @@ export class OwnPostgres implements AsyncDisposable {
     await rm(this.#folder, { recursive: true, force: true });
   }
 }
-
-const startPostgres = (folder: string, port?: number) =>
-  startPostgresServer({
-    folder: path.join(folder, 'data'),
-    args: ['-c', 'fsync=off'],
-    ...(port !== undefined && { port }),
-  });
 
 /** Retries: another process may hold the port for a moment. */
 async function untilPortIsFree<T>(start: () => Promise<T>): Promise<T> {

@@ -51,6 +51,11 @@ export async function openStoresWithRedis(): Promise<StoresWithRedis> {
   return { ...stores, redisServer };
 }
 
+/** With a database of this server, which the caller ends. */
+export async function openStoresOn(server: OwnPostgres): Promise<TestStores> {
+  return connect({ url: await server.database(), close: async () => {} }, await takeRedisDatabase());
+}
+
 /** @param servers that give a new database and a whole Redis; by default new ones, which end with the stores */
 export async function openOwnStores(
   servers?: Pick<OwnStores, 'postgresServer' | 'redisServer'>,
