@@ -39,7 +39,8 @@ const install = (...what: string[]) =>
 
 beforeAll(async () => {
   folder = await temporaryFolder('stampede-test-package-');
-  const untracked = () => run('git', ['status', '--porcelain', '--untracked-files'], root).catch(() => '');
+  const untracked = () =>
+    run('git', ['ls-files', '--others', '--exclude-standard', '*.tgz'], root).catch(() => '');
   const before = await untracked();
   await run('sh', ['-ec', PACK!], root);
   expect(await untracked(), 'a file that git would add').toBe(before);
