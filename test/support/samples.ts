@@ -33,7 +33,7 @@ export const execute = (cwd: string, env: object, command: string, ...args: stri
     },
   );
 
-/** What `npm start` is within a sample: the service sells a unit, prints the answer and its strategy, and stops. */
+/** What `npm start` is within a sample: the service sells a unit to a customer who repeats, prints how it decided, and stops. */
 const START = `
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
@@ -53,7 +53,9 @@ for await (const line of createInterface({ input: service.stdout })) {
   listening = true;
   const url = 'http://127.0.0.1:' + port + '/sales';
   const [, { id }] = await post(url, { name: 'started', stock: 1, priceCents: 1 });
-  const [status] = await post(url + '/' + id + '/orders', { userId: 'ann' });
+  let status;
+  do [status] = await post(url + '/' + id + '/orders', { userId: 'ann' });
+  while (status === 503);
   console.log('npm start:', strategy, lock, workers, 'sale', id, status);
   service.kill();
 }
