@@ -1,6 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
+import { enqueue, nodeOf, QueueNodes } from '../../src/locks/kit/zookeeper-queue.ts';
+import { ZookeeperSessions } from '../../src/locks/kit/zookeeper-session.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/zookeeper.ts';
 import { ends, expectLossBefore, hold, kindOf, PATIENCE_MS, watchLoss } from '../contract/lock-steps.ts';
@@ -57,6 +59,50 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
     await ends(lease, 'released');
     await Promise.all(opened.splice(0).map((close) => close()));
     await expect.poll(async () => (await nodes()) - before).toBeLessThanOrEqual(2); // /stampede/locks
+  });
+
+  it('removes the node of an unused resource later when ZooKeeper did not remove it at once', async () => {
+    await using link = await TcpProxy.open({ port: server.port });
+    const sessions = await ZookeeperSessions.open(`127.0.0.1:${link.port}`, LONG_MS, 5_000);
+    const queues = new QueueNodes();
+    const zk = sessions.current;
+    const use = async (resource: string) => {
+      const node = nodeOf(resource);
+      const leave = queues.use(node);
+      const path = await enqueue(zk, node, 'one');
+      return {
+        node,
+        async end() {
+          await zk.remove(path);
+          leave();
+        },
+      };
+    };
+    const observer = await ZookeeperSessions.open(server.url, LONG_MS, 5_000);
+    const exists = (node: string) =>
+      observer.current.children(node).then(
+        () => true,
+        ({ code }) => code !== 'no-node',
+      );
+    /** Whether the node is there after a further sweep. */
+    const swept = async (node: string) => {
+      await queues.sweep(zk, 0);
+      return exists(node);
+    };
+    const [silent, busy] = [await use('unanswered'), await use('not empty')];
+    const other = await enqueue(observer.current, busy.node, 'of another process');
+    await silent.end();
+    await busy.end();
+    link.set('lose-requests');
+    await queues.sweep(zk, 0);
+    link.set('pass');
+    expect(await exists(silent.node)).toBe(true);
+    await expect.poll(() => swept(silent.node)).toBe(false);
+    expect(await swept(busy.node)).toBe(true);
+    await observer.current.remove(other);
+    await expect.poll(() => swept(busy.node)).toBe(false);
+    await sessions.close();
+    await observer.close();
   });
 
   it('notifies only the next waiter', async () => {

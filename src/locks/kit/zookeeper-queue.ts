@@ -184,10 +184,16 @@ export class QueueNodes {
     }
   }
 
-  /** Removes queue nodes that were idle for `idleMs`, if ZooKeeper lets it. */
+  /** Removes queue nodes that were idle for `idleMs`, if ZooKeeper lets it. One that it keeps is idle from now on. */
   async sweep(zk: ZookeeperSession, idleMs = IDLE_MS): Promise<void> {
-    const idle = [...this.#idleSinceMs].filter(([, sinceMs]) => performance.now() - sinceMs >= idleMs);
-    for (const [queue] of idle) this.#idleSinceMs.delete(queue);
-    await Promise.all(idle.map(([queue]) => zk.remove(queue).catch(codeOf)));
+    const nowMs = performance.now();
+    const idle = [...this.#idleSinceMs].filter(([, sinceMs]) => nowMs - sinceMs >= idleMs);
+    for (const [queue] of idle) this.#idleSinceMs.set(queue, nowMs);
+    const sweepOne = async (queue: string) => {
+      const failure = await zk.remove(queue).then(() => null, codeOf);
+      const isGone = failure === null || failure === 'no-node';
+      if (isGone && this.#idleSinceMs.get(queue) === nowMs) this.#idleSinceMs.delete(queue);
+    };
+    await Promise.all(idle.map(([queue]) => sweepOne(queue)));
   }
 }
