@@ -33,7 +33,7 @@ const LAYERS =
 
 /** What the implementations of a family share; every other file of the family's folder is an implementation. */
 const SHARED =
-  '(adapters|kit)/|(all-of|callers|clients|fencing|hooks|index|lock|reentrant|registry|strategy)\\.ts$';
+  '(adapters|kit)/|(all-of|callers|clients|fencing|hooks|index|lock|options|reentrant|registry|strategy)\\.ts$';
 const isImplementation = (file: string) => new RegExp(`^src/(locks|strategies)/(?!${SHARED})`).test(file);
 
 describe('imports', () => {

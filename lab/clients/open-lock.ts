@@ -178,7 +178,6 @@ async function openOwn(name: string, urls: ServerUrls, ttlMs: number): Promise<C
           fencingToken: lease.fencingToken,
         };
       }
-      if (result.kind === 'invalid') throw new Error(result.reason);
       return refusal(result.kind, result.kind === 'unavailable' ? result.reason : result.kind);
     },
     async close() {

@@ -7,16 +7,8 @@
  * The resources are acquired in one order, so two callers with overlapping sets never wait for each other. Redisson's MultiLock needs
  * such an order from its callers.
  */
-import { mistakeIn } from './kit/waiting-lock.ts';
-import {
-  type AcquireOptions,
-  type Done,
-  type Lease,
-  type Lock,
-  type NotAcquired,
-  type ReleaseResult,
-  whileHeld,
-} from './lock.ts';
+import { type Done, type Lease, type Lock, type NotAcquired, type ReleaseResult, whileHeld } from './lock.ts';
+import { type AcquireOptions, type OptionsAndWork, optionsAndWork } from './options.ts';
 
 /** Leases of several resources. It is lost as soon as one of them is. */
 export interface LeaseOfAll extends Pick<Lease, 'signal' | 'deadlineMs' | 'release'>, AsyncDisposable {
@@ -26,24 +18,22 @@ export interface LeaseOfAll extends Pick<Lease, 'signal' | 'deadlineMs' | 'relea
 
 /**
  * @param resources duplicates count once
- * @param options for each of them; `waitMs` is for all together
+ * @param given options for each of them; `waitMs` is for all together
+ * @throws LockOptionsError, and holds nothing then
  */
 export async function acquireAll(
   lock: Lock,
   resources: Iterable<string>,
-  options: AcquireOptions,
+  given?: AcquireOptions,
 ): Promise<{ readonly kind: 'held'; readonly lease: LeaseOfAll } | NotAcquired> {
   const inOrder = [...new Set(resources)].sort();
-  for (const resource of inOrder) {
-    const reason = mistakeIn(resource, options);
-    if (reason !== null) return { kind: 'invalid', reason };
-  }
-  const untilMs = performance.now() + options.waitMs;
+  const checked = inOrder.map((resource) => lock.check(resource, given));
+  const untilMs = performance.now() + (checked[0]?.waitMs ?? 0);
   const leases = new Map<string, Lease>();
   const lease = new Leases(leases);
   for (const resource of inOrder) {
     const waitMs = Math.max(0, untilMs - performance.now());
-    const result = await lock.acquire(resource, { ...options, waitMs }).catch(async (defect) => {
+    const result = await lock.acquire(resource, { ...given, waitMs }).catch(async (defect) => {
       await lease.release();
       throw defect;
     });
@@ -66,9 +56,9 @@ const isOver = ({ deadlineMs, signal }: Lease) => signal.aborted || performance.
 export async function usingAll<T>(
   lock: Lock,
   resources: Iterable<string>,
-  options: AcquireOptions,
-  work: (lease: LeaseOfAll) => Promise<T>,
+  ...given: OptionsAndWork<(lease: LeaseOfAll) => Promise<T>>
 ): Promise<Done<T> | NotAcquired> {
+  const [options, work] = optionsAndWork(given);
   const result = await acquireAll(lock, resources, options);
   return result.kind === 'held' ? whileHeld(result.lease, work) : result;
 }

@@ -15,6 +15,7 @@ export function observed(lock: Lock, hooks: LockHooks): Lock {
   if (hooks.onAcquire === undefined && hooks.onEnd === undefined) return lock;
   return {
     name: lock.name,
+    check: (resource, options) => lock.check(resource, options),
     async acquire(resource, options) {
       const startMs = performance.now();
       const result = await lock.acquire(resource, options);

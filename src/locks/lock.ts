@@ -11,6 +11,7 @@
  * not depend on the network. A holder stops writing when its signal fires. A store that checks fencing tokens rejects
  * writes that arrive later.
  */
+import { type AcquireOptions, type CheckedOptions, type OptionsAndWork, optionsAndWork } from './options.ts';
 
 /** The result of an attempt to acquire a lock. */
 export type AcquireResult =
@@ -20,36 +21,13 @@ export type AcquireResult =
   /** The lock's server did not reply, or rejected the request. Nothing is held, or only until the TTL expires. */
   | { readonly kind: 'unavailable'; readonly reason: string }
   /** The caller's signal fired during the wait. What a request already on its way acquires is released in the background. */
-  | { readonly kind: 'aborted' }
-  /** The arguments are outside their bounds (`MAX_NAME_BYTES`, `MAX_MS`); nothing was sent. */
-  | { readonly kind: 'invalid'; readonly reason: string };
-
-/**
- * Bytes of a resource's or an owner's name in UTF-8. A name that is too long for one lock's server would end its session, and with it
- * all other leases of the process.
- */
-export const MAX_NAME_BYTES = 512;
-/** Longest lease and wait, milliseconds: a timer takes no more. */
-export const MAX_MS = 2 ** 31 - 1;
+  | { readonly kind: 'aborted' };
 
 /**
  * How a lease ended. `released`: the server still had it. `lost`: it had ended before, and its signal has fired. `unknown`: the server did
  * not answer; the lock is freed in the background, or expires with its TTL.
  */
 export type ReleaseResult = 'released' | 'lost' | 'unknown';
-
-/** Values outside their bounds make `acquire` return `invalid`. */
-export interface AcquireOptions {
-  /** Length of the lease in milliseconds, an integer. A lock that renews extends it. */
-  readonly ttlMs: number;
-  /** How long to wait for a held lock, in milliseconds. 0 makes a single attempt. */
-  readonly waitMs: number;
-  readonly signal?: AbortSignal;
-  /** A reentrant lock admits the same owner again. By default each acquisition is its own owner. */
-  readonly owner?: string;
-  /** For a read-write lock: readers share. Default: `write`. */
-  readonly mode?: 'read' | 'write';
-}
 
 /** One holder's time-limited hold of a lock. */
 export interface Lease extends AsyncDisposable {
@@ -74,8 +52,17 @@ export interface Lease extends AsyncDisposable {
 
 export interface Lock {
   readonly name: string;
-  /** Returns failures of servers and contention as values; never throws for them. */
-  acquire(resource: string, options: AcquireOptions): Promise<AcquireResult>;
+  /**
+   * The options of an acquisition with the defaults of this lock. The shortest `ttlMs` differs by lock: with less, the reply of a healthy
+   * server may come after the lease.
+   * @throws LockOptionsError
+   */
+  check(resource: string, options?: AcquireOptions): CheckedOptions;
+  /**
+   * Returns failures of servers and contention as values; never throws for them.
+   * @throws LockOptionsError for a mistake in the arguments; nothing was sent
+   */
+  acquire(resource: string, options?: AcquireOptions): Promise<AcquireResult>;
   /** Ends timers, waiters and the leases that renew. Other leases expire. */
   close(): Promise<void>;
 }
@@ -138,18 +125,16 @@ export class LockSetupError extends Error {
   readonly code = 'ERR_STAMPEDE_LOCK_SETUP';
 }
 
-/**
- * Runs `work` under a lease and releases it afterwards. An error of `work` is rethrown unchanged.
- * @returns in `ended` whether the server still had the lease at the end
- */
-export async function using<T>(
-  lock: Lock,
-  resource: string,
-  options: AcquireOptions,
-  work: (lease: Lease) => Promise<T>,
-): Promise<Done<T> | NotAcquired> {
-  const result = await lock.acquire(resource, options);
-  return result.kind === 'held' ? whileHeld(result.lease, work) : result;
+/** What `usingOrThrow` throws when the lock was not acquired: `result` says why. */
+export class NotAcquiredError extends Error {
+  override readonly name = 'NotAcquiredError';
+  readonly code = 'ERR_STAMPEDE_LOCK_NOT_ACQUIRED';
+  readonly result: NotAcquired;
+
+  constructor(resource: string, result: NotAcquired) {
+    super(`${resource} was not acquired: ${'reason' in result ? result.reason : result.kind}`);
+    this.result = result;
+  }
 }
 
 export type NotAcquired = Exclude<AcquireResult, { kind: 'held' }>;
@@ -158,6 +143,33 @@ export interface Done<T> {
   readonly kind: 'done';
   readonly value: T;
   readonly ended: ReleaseResult;
+}
+
+/**
+ * Runs `work` under a lease and releases it afterwards. An error of `work` is rethrown unchanged.
+ * @param given options, which may be left out, and the work
+ * @returns in `ended` whether the server still had the lease at the end
+ * @throws LockOptionsError
+ */
+export async function using<T>(
+  lock: Lock,
+  resource: string,
+  ...given: OptionsAndWork<(lease: Lease) => Promise<T>>
+): Promise<Done<T> | NotAcquired> {
+  const [options, work] = optionsAndWork(given);
+  const result = await lock.acquire(resource, options);
+  return result.kind === 'held' ? whileHeld(result.lease, work) : result;
+}
+
+/** `using` that throws what was not acquired. @throws NotAcquiredError, LockOptionsError, and what `work` throws */
+export async function usingOrThrow<T>(
+  lock: Lock,
+  resource: string,
+  ...given: OptionsAndWork<(lease: Lease) => Promise<T>>
+): Promise<Done<T>> {
+  const result = await using(lock, resource, ...given);
+  if (result.kind !== 'done') throw new NotAcquiredError(resource, result);
+  return result;
 }
 
 /** Runs `work`, and releases the lease afterwards, also when `work` throws. */

@@ -20,19 +20,14 @@ import {
   closeSessionPool,
   openCancelPool,
   openSessionPool,
-  REPLY_MS,
 } from './kit/advisory-session.ts';
 import { localQueue } from './kit/local-queue.ts';
 import { acceptLease } from './kit/poll.ts';
+import { MIN_TTL_MS, REPLY_MS } from './kit/postgres.ts';
 import { RenewingLease } from './kit/renewing-lease.ts';
 import { unlessAborted, type Waiter, waitingLock } from './kit/waiting-lock.ts';
-import {
-  type AcquireOptions,
-  type AcquireResult,
-  LEASE_CAPABILITIES,
-  type Lock,
-  type LockDescription,
-} from './lock.ts';
+import { type AcquireResult, LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
+import type { CheckedOptions } from './options.ts';
 
 export const description: LockDescription = {
   name: 'postgres-advisory',
@@ -54,7 +49,7 @@ export async function create({ postgres }: { readonly postgres: PostgresClient }
 
   async function acquire(
     resource: string,
-    { ttlMs }: AcquireOptions,
+    { ttlMs }: CheckedOptions,
     waiter: Waiter,
   ): Promise<AcquireResult> {
     let opened: AdvisorySession | null = null;
@@ -96,6 +91,7 @@ export async function create({ postgres }: { readonly postgres: PostgresClient }
 
   return waitingLock({
     name: description.name,
+    minTtlMs: MIN_TTL_MS,
     queue: localQueue(),
     acquire,
     async close() {

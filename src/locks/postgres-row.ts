@@ -16,6 +16,7 @@ import type { PostgresClient } from './clients.ts';
 import { Compensations } from './kit/compensations.ts';
 import { localQueue } from './kit/local-queue.ts';
 import { acceptLease, poll, type Retry } from './kit/poll.ts';
+import { MIN_TTL_MS, REPLY_MS } from './kit/postgres.ts';
 import { RenewingLease } from './kit/renewing-lease.ts';
 import { unlessAborted, type Waiter, waitingLock } from './kit/waiting-lock.ts';
 import { type AcquireResult, LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
@@ -27,9 +28,6 @@ export const description: LockDescription = {
   needs: 'DATABASE_URL',
   capabilities: [...LEASE_CAPABILITIES, 'fencing-tokens'],
 };
-
-/** How long a statement may take before its outcome counts as unknown. */
-const REPLY_MS = 1_500;
 
 // The subquery reads a held row without locking it; the upsert alone would lock and write the row on every attempt.
 const ACQUIRE = `INSERT INTO lock_rows AS held (resource, owner, fence, expires_at)
@@ -103,6 +101,7 @@ export async function create({
 
   return waitingLock({
     name: description.name,
+    minTtlMs: MIN_TTL_MS,
     queue: localQueue(),
     acquire: (resource, { ttlMs }, waiter) => poll(waiter, () => tryAcquire(resource, ttlMs, waiter)),
     close: () => compensations.close(),

@@ -19,13 +19,8 @@ import { acceptLease } from './kit/poll.ts';
 import { FENCED_CLOCK_FLAW, lockKey } from './kit/redis.ts';
 import { type Handoff, type Place, RedisCohort } from './kit/redis-cohort.ts';
 import { type Waiter, waitingLock } from './kit/waiting-lock.ts';
-import {
-  type AcquireOptions,
-  type AcquireResult,
-  LEASE_CAPABILITIES,
-  type Lock,
-  type LockDescription,
-} from './lock.ts';
+import { type AcquireResult, LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
+import type { AcquireOptions, CheckedOptions } from './options.ts';
 
 export const description: LockDescription = {
   name: 'redis',
@@ -78,7 +73,12 @@ class RedisLock implements Lock {
     });
   }
 
-  async acquire(resource: string, options: AcquireOptions): Promise<AcquireResult> {
+  check(resource: string, options?: AcquireOptions): CheckedOptions {
+    return this.#queued.check(resource, options);
+  }
+
+  async acquire(resource: string, given?: AcquireOptions): Promise<AcquireResult> {
+    const options = this.check(resource, given);
     if (options.owner === undefined) return this.#queued.acquire(resource, options);
     const untilMs = performance.now() + options.waitMs;
     const result = await this.#unqueued.acquire(resource, options);
@@ -95,7 +95,7 @@ class RedisLock implements Lock {
   /** @param inherited a place that the last turn handed off */
   async #attemptUntilHeld(
     resource: string,
-    options: AcquireOptions,
+    options: CheckedOptions,
     waiter: Waiter,
     turn: Turn<Handoff>,
     inherited?: Place,
@@ -131,7 +131,7 @@ class RedisLock implements Lock {
 
   async #acquireInTurn(
     resource: string,
-    options: AcquireOptions,
+    options: CheckedOptions,
     waiter: Waiter,
     turn: Turn<Handoff>,
   ): Promise<AcquireResult> {

@@ -28,6 +28,8 @@ const NO_QUORUM = 'redlock-no-quorum';
 /** Longest reply of one server: milliseconds, and a share of the lease. The smaller one applies. */
 const NODE_MS = 200;
 const NODE_SHARE = 0.1;
+/** Shortest TTL, in milliseconds: its share leaves a server 10 ms to reply. */
+const MIN_TTL_MS = 100;
 
 interface Context {
   /** Opens clients of at least three independent servers, a majority of which is reachable. */
@@ -58,6 +60,7 @@ export async function create({ openRedlock }: Context): Promise<Lock> {
 
   return polledLock({
     name: description.name,
+    minTtlMs: MIN_TTL_MS,
     queuesAtServer: false,
     async tryAcquire(acquisition) {
       const { resource, token, options } = acquisition;

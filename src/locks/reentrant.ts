@@ -8,17 +8,17 @@
  * so this works with every lock. (`owner` of the lock `redis` is reentrant across processes.)
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
-import { type AcquireOptions, type Done, type Lease, type Lock, type NotAcquired, using } from './lock.ts';
+import { type Done, type Lease, type Lock, type NotAcquired, using } from './lock.ts';
+import { type AcquireOptions, type OptionsAndWork, optionsAndWork } from './options.ts';
 
 export type Using = <T>(
   resource: string,
-  options: AcquireOptions,
-  work: (lease: Lease) => Promise<T>,
+  ...given: OptionsAndWork<(lease: Lease) => Promise<T>>
 ) => Promise<Done<T> | NotAcquired>;
 
 interface Held {
   readonly lease: Lease;
-  readonly mode: AcquireOptions['mode'];
+  readonly mode: AcquireOptions['mode'] | undefined;
   /** Nested work that is not over: the lease outlives it. */
   readonly nested: Set<Promise<unknown>>;
   isOver: boolean;
@@ -31,7 +31,8 @@ interface Held {
 export function reentrant(lock: Lock): Using {
   const context = new AsyncLocalStorage<ReadonlyMap<string, Held>>();
 
-  return async (resource, options, work) => {
+  return async (resource, ...given) => {
+    const [options, work] = optionsAndWork(given);
     const outer = context.getStore();
     const held = outer?.get(resource);
     if (held !== undefined && isWithin(held, options)) {

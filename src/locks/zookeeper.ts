@@ -19,13 +19,13 @@ import { unlessAborted, type Waiter, waitingLock } from './kit/waiting-lock.ts';
 import * as queue from './kit/zookeeper-queue.ts';
 import { ZookeeperError, type ZookeeperSession, ZookeeperSessions } from './kit/zookeeper-session.ts';
 import {
-  type AcquireOptions,
   type AcquireResult,
   LEASE_CAPABILITIES,
   type Lock,
   type LockDescription,
   LockSetupError,
 } from './lock.ts';
+import type { CheckedOptions } from './options.ts';
 
 export const description: LockDescription = {
   name: 'zookeeper',
@@ -50,15 +50,18 @@ interface ZookeeperContext {
   readonly lockTtlMs: number;
 }
 
-/** @throws if ZOOKEEPER_URL is not set, or no server replies */
+/** @throws LockSetupError if ZOOKEEPER_URL is not set, or no server replies */
 export async function create({ zookeeperUrl, lockTtlMs }: ZookeeperContext): Promise<Lock> {
   if (zookeeperUrl === null)
     throw new LockSetupError('LOCK=zookeeper needs a server: set ZOOKEEPER_URL=host:port,…');
-  const sessions = await ZookeeperSessions.open(zookeeperUrl, lockTtlMs, OPEN_MS);
+  const sessions = await ZookeeperSessions.open(zookeeperUrl, lockTtlMs, OPEN_MS).catch((cause) => {
+    if (!(cause instanceof ZookeeperError)) throw cause;
+    throw new LockSetupError(cause.message, { cause });
+  });
   const nodes = new queue.QueueNodes();
   const sweeping = setInterval(() => void nodes.sweep(sessions.current), SWEEP_MS).unref();
 
-  async function acquire(resource: string, _: AcquireOptions, waiter: Waiter): Promise<AcquireResult> {
+  async function acquire(resource: string, _: CheckedOptions, waiter: Waiter): Promise<AcquireResult> {
     const leave = nodes.use(queue.nodeOf(resource));
     let lease: RenewingLease | null = null;
     try {
@@ -77,6 +80,7 @@ export async function create({ zookeeperUrl, lockTtlMs }: ZookeeperContext): Pro
 
   return waitingLock({
     name: description.name,
+    minTtlMs: 1, // without effect
     queue: null,
     acquire,
     async close() {

@@ -2,14 +2,13 @@
 import { expect } from 'vitest';
 import { eventually } from '../../lab/kit/eventually.ts';
 import {
-  type AcquireOptions,
   type AcquireResult,
   type Lease,
   LeaseLostError,
   type Lock,
-  MAX_MS,
   type ReleaseResult,
 } from '../../src/locks/lock.ts';
+import { type AcquireOptions, type CheckedOptions, MAX_MS } from '../../src/locks/options.ts';
 import type { LockFixture, LockProcess } from '../support/lock-groups.ts';
 
 /** The longest wait for a lock that becomes free. */
@@ -34,7 +33,7 @@ export interface Contender extends LockProcess {
 }
 
 /** A single attempt. Its lease outlasts the test. */
-export const once: AcquireOptions = { ttlMs: 5 * PATIENCE_MS, waitMs: 0 };
+export const once: CheckedOptions = { ttlMs: 5 * PATIENCE_MS, waitMs: 0 };
 
 /** Resources of which a server was late. What a late request holds is freed a little later. */
 const late = new Set<string>();

@@ -6,7 +6,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterEach, describe, expect, it } from 'vitest';
 import { LockClients } from '../../lab/clients/lock-clients.ts';
-import { type LockDescription, MAX_MS, MAX_NAME_BYTES, using } from '../../src/locks/lock.ts';
+import { type LockDescription, using } from '../../src/locks/lock.ts';
+import { DEFAULT_TTL_MS, DEFAULT_WAIT_MS, MAX_MS, MAX_NAME_BYTES } from '../../src/locks/options.ts';
 import { reached } from '../support/caller-clients.ts';
 import type { LockFixture, LockProcess } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
@@ -249,6 +250,11 @@ function ending({ process, resource }: Harness): void {
   it('refuses arguments outside their bounds, and keeps the other leases', async () => {
     const a = await process();
     const other = await hold(a, resource());
+    const refused = (r: string, more: object = {}) =>
+      a.lock.acquire(r, { ...once, ...more }).then(
+        ({ kind }) => kind,
+        (error) => error,
+      );
     const longest = 'x'.repeat(MAX_NAME_BYTES);
     for (const name of [
       '',
@@ -259,7 +265,7 @@ function ending({ process, resource }: Harness): void {
       'é'.repeat(MAX_NAME_BYTES / 2 + 1),
       'x'.repeat(1_100_000),
     ])
-      expect(await kindOf(a, name)).toBe('invalid');
+      expect(await refused(name)).toMatchObject({ name: 'LockOptionsError', option: 'resource' });
     for (const more of [
       { ttlMs: 0 },
       { ttlMs: -1 },
@@ -267,14 +273,24 @@ function ending({ process, resource }: Harness): void {
       { ttlMs: Number.NaN },
       { ttlMs: Infinity },
       { ttlMs: 1_000.5 },
+      { ttlMs: '1000' },
       { waitMs: -1 },
       { waitMs: Number.NaN },
       { waitMs: Infinity },
       { waitMs: Infinity, owner: 'me' },
       { owner: '' },
       { owner: 'a\ud800' },
-    ])
-      expect([more, await kindOf(a, resource(), more)]).toEqual([more, 'invalid']);
+      { owner: 7 },
+      { mode: 'shared' },
+      { signal: {} },
+      { ttl: 1_000 },
+    ]) {
+      const option = Object.keys(more)[0];
+      expect([more, await refused(resource(), more)]).toMatchObject([
+        more,
+        { name: 'LockOptionsError', option },
+      ]);
+    }
     for (const name of [
       longest,
       'é'.repeat(MAX_NAME_BYTES / 2),
@@ -291,6 +307,22 @@ function ending({ process, resource }: Harness): void {
     await (await hold(a, resource(), { ttlMs: MAX_MS })).release();
     expect(other.signal.aborted).toBe(false);
     await other.release();
+  });
+
+  it('has a default for every option, and takes the shortest TTL that it names', async () => {
+    const a = await process();
+    const { ttlMs, waitMs } = a.lock.check('r');
+    expect([ttlMs, waitMs]).toEqual([DEFAULT_TTL_MS, DEFAULT_WAIT_MS]);
+    const mistake = await a.lock.acquire(resource(), { ttlMs: 0 }).catch(String);
+    const shortestMs = Number(/from (\d+) to/.exec(String(mistake))?.[1]);
+    for (const options of [undefined, {}, { ttlMs: shortestMs }]) {
+      const r = resource();
+      const result = await untilAvailable(() => a.lock.acquire(r, options));
+      expect(result.kind).toBe('held');
+      if (result.kind === 'held') await result.lease.release();
+    }
+    const done = await untilAvailable(() => using(a.lock, resource(), async ({ resource }) => resource));
+    expect(done).toMatchObject({ kind: 'done', value: expect.any(String) });
   });
 
   it('returns unavailable while its server is unreachable, and recovers', async () => {

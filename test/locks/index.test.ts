@@ -3,14 +3,24 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { TcpProxy } from '../../lab/proxy.ts';
 import { ADMITS_LUA, admits, FENCES_SQL } from '../../src/locks/fencing.ts';
 import {
+  acquireAll,
+  fairLock,
   type LockHooks,
+  LockSetupError,
+  NotAcquiredError,
+  postgresAdvisoryLock,
   postgresRowLock,
   redisLock,
+  redisWaitLock,
   redlock,
   reentrant,
   using,
+  usingAll,
+  usingOrThrow,
+  zookeeperLock,
 } from '../../src/locks/index.ts';
 import type { Lease, Lock } from '../../src/locks/lock.ts';
 import * as redlockOf from '../../src/locks/redlock.ts';
@@ -70,11 +80,95 @@ describe.each([
       redis: clientOf('redis://127.0.0.1:1'),
       onError: (doing) => errors.push(doing),
     });
-    await expect(opening).rejects.toThrow();
+    await expect(opening).rejects.toMatchObject({
+      name: 'LockSetupError',
+      message: expect.stringContaining('connect ECONNREFUSED 127.0.0.1:1'),
+      cause: { code: 'ECONNREFUSED' },
+    });
     const before = errors.length;
     await sleep(1_000); // several tries, if it went on
     expect(errors.length).toBe(before);
   });
+});
+
+describe.each([
+  ['ioredis', ioredis],
+  ['node-redis', nodeRedis],
+] as const)('a server that is silent, with a client of %s', (_, clientOf) => {
+  it('refuses the lock', async () => {
+    await using link = await TcpProxy.to(stores.redisUrl);
+    link.set('black-hole');
+    const opening = redisLock({ redis: clientOf(link.through(stores.redisUrl)) });
+    await expect(opening).rejects.toBeInstanceOf(LockSetupError);
+  });
+});
+
+describe('options', () => {
+  it('have defaults, which a lock and then a call may replace', async () => {
+    const own = await redisLock({ redis, ttlMs: 60_000, waitMs: 0 });
+    const lease = await held(lock, 'defaults');
+    expect(await untilAvailable(() => own.acquire('defaults'))).toEqual({ kind: 'contended' });
+    await lease.release();
+    expect(own.check('r')).toEqual({ ttlMs: 60_000, waitMs: 0 });
+    expect(own.check('r', { waitMs: 7 })).toEqual({ ttlMs: 60_000, waitMs: 7 });
+    const leases = await untilAvailable(() => usingAll(own, ['s', 't'], async (all) => all.deadlineMs));
+    expect(leases).toMatchObject({ kind: 'done' });
+    if (leases.kind === 'done') expect(leases.value).toBeGreaterThan(performance.now() + 30_000);
+    const underLock = reentrant(own);
+    const inner = () => underLock('defaults', async () => 'twice');
+    expect(await untilAvailable(() => underLock('defaults', inner))).toMatchObject({
+      value: { kind: 'done', value: 'twice' },
+    });
+    await own.close();
+  });
+
+  const pool = new pg.Pool();
+  const none = undefined as never;
+  it.each<[string, () => Promise<unknown>]>([
+    ['redis', () => redisLock({} as never)],
+    ['redis', () => redisLock({ redis: {} as never })],
+    ['options', () => redisLock(none)],
+    ['options', () => redisWaitLock(none)],
+    ['ttlMs', () => redisLock({ redis, ttlMs: 1 })],
+    ['waitMs', () => fairLock({ redis, waitMs: -1 })],
+    ['lockTimeout', () => redisLock({ redis, lockTimeout: 1 } as never)],
+    ['redis', () => redlock({ redis: [redis, redis] })],
+    ['redis', () => redlock({ redis } as never)],
+    ['pool', () => postgresRowLock({} as never)],
+    ['pool', () => postgresAdvisoryLock({ pool: {} as never })],
+    ['ttlMs', () => postgresRowLock({ pool, ttlMs: 20 })],
+    ['servers', () => zookeeperLock({} as never)],
+    ['sessionMs', () => zookeeperLock({ servers: '127.0.0.1:1', sessionMs: 0 })],
+    ['work', () => using(lock, 'x', none)],
+    ['work', () => usingAll(lock, ['x'], {}, none)],
+    ['options', () => using(lock, 'x', 5_000 as never, async () => {})],
+    ['resource', () => using(lock, none, async () => {})],
+    ['resource', () => acquireAll(lock, ['x', ''])],
+  ])('are refused with an error that names %s (%#)', async (option, call) => {
+    await expect(call()).rejects.toMatchObject({
+      name: 'LockOptionsError',
+      code: 'ERR_STAMPEDE_LOCK_OPTIONS',
+      option,
+      message: expect.stringContaining(`${option} must be `),
+    });
+  });
+});
+
+it('`usingOrThrow` returns what the work did, and throws what was not acquired', async () => {
+  const done = await eventually(
+    () => usingOrThrow(lock, 'thrown', async () => 'done').catch((error) => error),
+    (result) => result instanceof NotAcquiredError === false,
+  );
+  expect(done).toMatchObject({ kind: 'done', value: 'done' });
+  const lease = await held(lock, 'thrown');
+  const refusal = () => usingOrThrow(lock, 'thrown', ONCE, async () => {}).catch((error) => error);
+  const error = await eventually(refusal, ({ result }) => result?.kind !== 'unavailable');
+  expect(error).toBeInstanceOf(NotAcquiredError);
+  expect(error).toMatchObject({
+    message: 'thrown was not acquired: contended',
+    result: { kind: 'contended' },
+  });
+  await lease.release();
 });
 
 describe('a lock that is reentrant by context', () => {

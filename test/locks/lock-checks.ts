@@ -1,7 +1,8 @@
 /** What every polled lock must do beyond the contract, on real servers. */
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
-import { type AcquireOptions, type Lease, LeaseLostError, type Lock, using } from '../../src/locks/lock.ts';
+import { type Lease, LeaseLostError, type Lock, using } from '../../src/locks/lock.ts';
+import type { AcquireOptions } from '../../src/locks/options.ts';
 import {
   ends,
   expectLossBefore,

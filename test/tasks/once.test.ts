@@ -44,6 +44,7 @@ const allDone = (count: number) => expect.poll(() => statesOf(stores)).toHavePro
 /** A lock that fails: everybody holds it, always. */
 const noLock: Lock = {
   name: 'none',
+  check: () => ({ ttlMs: 1, waitMs: 0 }),
   async acquire(resource) {
     const lease = { resource, token: '', fencingToken: null, signal: new AbortController().signal };
     const release = async () => 'released' as const;

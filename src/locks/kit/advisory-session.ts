@@ -11,9 +11,8 @@ import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import { RequestError } from '../clients.ts';
+import { REPLY_MS } from './postgres.ts';
 
-/** Reply timeout of a statement that never waits for a lock. */
-export const REPLY_MS = 1_500;
 /** Longest time that a cancel waits for its connection. */
 const CANCEL_MS = 4_000;
 /** Longest orderly shutdown of idle connections. */

@@ -12,7 +12,8 @@
  */
 import { randomUUID } from 'node:crypto';
 import { failureOf } from '../clients.ts';
-import type { AcquireOptions, AcquireResult, Lock } from '../lock.ts';
+import type { AcquireResult, Lock } from '../lock.ts';
+import type { CheckedOptions } from '../options.ts';
 import { Compensations } from './compensations.ts';
 import { localQueue } from './local-queue.ts';
 import { acceptLease, poll, type Retry } from './poll.ts';
@@ -23,7 +24,7 @@ import { type Waiter, waitingLock } from './waiting-lock.ts';
 export interface Acquisition {
   readonly resource: string;
   readonly token: string;
-  readonly options: AcquireOptions;
+  readonly options: CheckedOptions;
 }
 
 export type AttemptResult =
@@ -34,6 +35,8 @@ export type AttemptResult =
 
 export interface PolledBackend {
   readonly name: string;
+  /** See `WaitingLock`. */
+  readonly minTtlMs?: number;
   readonly queuesAtServer: boolean;
   /** Makes one attempt. If it throws, the acquisition may be held. */
   tryAcquire(acquisition: Acquisition): Promise<AttemptResult>;
@@ -78,6 +81,7 @@ export function polledLock(backend: PolledBackend): Lock {
 
   return waitingLock({
     name: backend.name,
+    minTtlMs: backend.minTtlMs,
     queue: backend.queuesAtServer ? null : localQueue(),
     async acquire(resource, options, waiter) {
       const acquisition = { resource, token: randomUUID(), options };

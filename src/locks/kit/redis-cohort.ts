@@ -11,7 +11,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { RedisClient } from '../clients.ts';
-import type { AcquireOptions } from '../lock.ts';
+import type { CheckedOptions } from '../options.ts';
 import { resolveAmbiguous } from './ambiguous-write.ts';
 import type { Compensations } from './compensations.ts';
 import { type Turn, unqueued } from './local-queue.ts';
@@ -69,7 +69,7 @@ export class RedisCohort {
   /** Makes one attempt, and enqueues `channel` unless it is empty. @throws RequestError */
   async tryAcquire(
     resource: string,
-    { ttlMs, owner }: AcquireOptions,
+    { ttlMs, owner }: CheckedOptions,
     channel: string,
   ): Promise<Acquisition | { readonly leftMs: number }> {
     const token = randomUUID();

@@ -20,6 +20,8 @@ const RETRY_SHARE = 0.05;
 const MIN_RETRY_MS = 10;
 /** Renewal stops this long after the acquisition, in milliseconds, so that a hung holder loses its lease. */
 const MAX_HOLD_MS = 600_000;
+/** Shortest TTL, in milliseconds: a renewal after a third of it, a repeat of the renewal and the margin for drift fit in. */
+export const MIN_TTL_MS = Math.ceil((MIN_RETRY_MS + DRIFT_MS) / (2 / 3 - DRIFT_SHARE));
 
 /** The server's side of a lease. Both methods may throw. */
 export interface LeaseBackend {

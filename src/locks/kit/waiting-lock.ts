@@ -4,20 +4,13 @@
  *   acquire ──▶ arguments checked ──▶ local turn (contenders of one process take turns) ──▶ attempts ──▶ held ──ended──▶ next local turn
  *                 └──────────── waitMs elapsed, aborted, closed ──────┴──▶ not acquired
  *
- * Each waiter has one signal, which fires with its caller's signal and when the lock closes. (`AbortSignal.any` on the
- * lock's long-lived signal leaks about 60 bytes a call: measured, Node 20.)
+ * Each waiter has one signal, which fires with its caller's signal and when the lock closes. The call returns with the signal; a lease that a request on its way brings is released.
+ * (`AbortSignal.any` on the lock's long-lived signal leaks about 60 bytes a call: measured, Node 20.)
  */
-import {
-  type AcquireOptions,
-  type AcquireResult,
-  type Lease,
-  type Lock,
-  MAX_MS,
-  MAX_NAME_BYTES,
-  type NotAcquired,
-} from '../lock.ts';
+import type { AcquireResult, Lease, Lock, NotAcquired } from '../lock.ts';
+import { type AcquireOptions, type CheckedOptions, checkedOptions } from '../options.ts';
 import { type LocalQueue, type Turn, unqueued } from './local-queue.ts';
-import { RenewingLease } from './renewing-lease.ts';
+import { MIN_TTL_MS, RenewingLease } from './renewing-lease.ts';
 
 export interface Waiter {
   readonly signal: AbortSignal;
@@ -31,12 +24,14 @@ export interface Waiter {
 
 export interface WaitingLock<Handoff> {
   readonly name: string;
+  /** Shortest `ttlMs`. Default: that of a lease that renews. */
+  readonly minTtlMs?: number | undefined;
   /** Null if every contender goes to the lock's server by itself. */
   readonly queue: LocalQueue<Handoff> | null;
   /** Attempts until the lock is held or the wait is over. It owns what the previous turn handed off. */
   acquire(
     resource: string,
-    options: AcquireOptions,
+    options: CheckedOptions,
     waiter: Waiter,
     turn: Turn<Handoff>,
   ): Promise<AcquireResult>;
@@ -59,12 +54,41 @@ class Waiting<Handoff> implements Lock {
     this.#lock = lock;
   }
 
-  acquire(resource: string, options: AcquireOptions): Promise<AcquireResult> {
-    const work = this.#acquireUntil(resource, options);
+  check(resource: string, options: AcquireOptions = {}): CheckedOptions {
+    return checkedOptions(resource, options, this.#lock.minTtlMs ?? MIN_TTL_MS);
+  }
+
+  async acquire(resource: string, given?: AcquireOptions): Promise<AcquireResult> {
+    const options = this.check(resource, given);
+    const { signal, waitMs } = options;
+    const end = new AbortController();
+    const abort = () => end.abort();
+    if (this.#isClosed || signal?.aborted) abort();
+    signal?.addEventListener('abort', abort, { once: true });
+    this.#waiting.add(end);
+    const waiter: Waiter = {
+      signal: end.signal,
+      untilMs: performance.now() + waitMs,
+      notAcquired: () => {
+        if (signal?.aborted) return { kind: 'aborted' };
+        if (this.#isClosed) return { kind: 'unavailable', reason: 'closed' };
+        return { kind: 'contended' };
+      },
+      pause: (ms, sooner) => pauseUnlessAborted(ms, end.signal, sooner),
+    };
+    const work = this.#acquireInTurn(resource, options, waiter);
     const done = () => this.#pending.delete(work);
     this.#pending.add(work);
     work.then(done, done);
-    return options.signal === undefined ? work : orAborted(work, options.signal);
+    try {
+      const result = await unlessAborted(work, end.signal);
+      if (result !== null) return result;
+      void work.then((unused) => void (unused.kind === 'held' && unused.lease.release())).catch(() => {});
+      return waiter.notAcquired();
+    } finally {
+      signal?.removeEventListener('abort', abort);
+      this.#waiting.delete(end);
+    }
   }
 
   async close(): Promise<void> {
@@ -91,7 +115,7 @@ class Waiting<Handoff> implements Lock {
     };
   }
 
-  async #acquireInTurn(resource: string, options: AcquireOptions, waiter: Waiter): Promise<AcquireResult> {
+  async #acquireInTurn(resource: string, options: CheckedOptions, waiter: Waiter): Promise<AcquireResult> {
     const { queue } = this.#lock;
     const turn =
       queue === null ? unqueued<Handoff>() : await queue.enter(resource, options.waitMs, waiter.signal);
@@ -106,53 +130,6 @@ class Waiting<Handoff> implements Lock {
       else turn.leave();
     }
   }
-
-  async #acquireUntil(resource: string, options: AcquireOptions): Promise<AcquireResult> {
-    const mistake = mistakeIn(resource, options);
-    if (mistake !== null) return { kind: 'invalid', reason: mistake };
-    const { signal, waitMs } = options;
-    const end = new AbortController();
-    const abort = () => end.abort();
-    if (this.#isClosed || signal?.aborted) abort();
-    signal?.addEventListener('abort', abort, { once: true });
-    this.#waiting.add(end);
-    const notAcquired = (): NotAcquired => {
-      if (signal?.aborted) return { kind: 'aborted' };
-      return this.#isClosed ? { kind: 'unavailable', reason: 'closed' } : { kind: 'contended' };
-    };
-    const pause = (ms: number, sooner?: Promise<void>) => pauseUnlessAborted(ms, end.signal, sooner);
-    try {
-      const untilMs = performance.now() + waitMs;
-      return await this.#acquireInTurn(resource, options, {
-        signal: end.signal,
-        untilMs,
-        notAcquired,
-        pause,
-      });
-    } finally {
-      signal?.removeEventListener('abort', abort);
-      this.#waiting.delete(end);
-    }
-  }
-}
-
-/** The one place where all locks check their arguments. @returns the mistake; null: there is none */
-export function mistakeIn(resource: string, { ttlMs, waitMs, owner }: AcquireOptions): string | null {
-  const isName = (name: string) =>
-    name !== '' && !/\0|\p{Surrogate}/u.test(name) && Buffer.byteLength(name) <= MAX_NAME_BYTES;
-  // With a brace first, the keys of the resource would have an empty hash tag, and be on several masters of a cluster.
-  if (!isName(resource) || resource.startsWith('}')) return 'resource-name';
-  if (owner !== undefined && !isName(owner)) return 'owner-name';
-  if (!(Number.isInteger(ttlMs) && ttlMs > 0 && ttlMs <= MAX_MS)) return 'ttl';
-  return waitMs >= 0 && waitMs <= MAX_MS ? null : 'wait';
-}
-
-/** The result, or `aborted` as soon as the signal fires: a request may be on its way, and a lease that it brings is released. */
-async function orAborted(work: Promise<AcquireResult>, signal: AbortSignal): Promise<AcquireResult> {
-  const result = await unlessAborted(work, signal);
-  if (result !== null) return result;
-  void work.then((late) => void (late.kind === 'held' && late.lease.release())).catch(() => {});
-  return { kind: 'aborted' };
 }
 
 /** The promise's value, or null if the signal fires first. */
