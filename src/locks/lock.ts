@@ -59,7 +59,8 @@ export interface Lock {
    */
   check(resource: string, options?: AcquireOptions): CheckedOptions;
   /**
-   * Returns failures of servers and contention as values; never throws for them.
+   * Returns failures of servers and contention as values; never throws for them. A `waitMs` above 0 bounds the call, however silent the
+   * server is.
    * @throws LockOptionsError for a mistake in the arguments; nothing was sent
    */
   acquire(resource: string, options?: AcquireOptions): Promise<AcquireResult>;

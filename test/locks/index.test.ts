@@ -101,6 +101,40 @@ describe.each([
     const opening = redisLock({ redis: clientOf(link.through(stores.redisUrl)) });
     await expect(opening).rejects.toBeInstanceOf(LockSetupError);
   });
+
+  it('ends a wait with its time, before a request that was sent with it', async () => {
+    await using link = await TcpProxy.to(stores.redisUrl);
+    const silent = await reached(() => redisLock({ redis: clientOf(link.through(stores.redisUrl)) }));
+    await endsWaits(silent, link);
+    await silent.close();
+  });
+});
+
+/** A single attempt ends with the client's own timeout. */
+async function endsWaits(silent: Lock, link: TcpProxy): Promise<void> {
+  await (await held(silent, 'connected')).release();
+  link.set('black-hole');
+  const ended: string[] = [];
+  const asking = [0, 50].map(async (waitMs) => {
+    const result = await silent.acquire(`waits ${waitMs}`, { ttlMs: 10_000, waitMs });
+    ended.push(`${waitMs}: ${result.kind}`);
+  });
+  await Promise.all(asking);
+  expect(ended).toEqual(['50: unavailable', '0: unavailable']);
+}
+
+it.each([
+  ['postgres-row', postgresRowLock],
+  ['postgres-advisory', postgresAdvisoryLock],
+])('%s ends a wait with its time while Postgres is silent', async (_, open) => {
+  await using link = await TcpProxy.to(stores.ownerUrl);
+  const pool = new pg.Pool({ connectionString: link.through(stores.ownerUrl) });
+  pool.on('error', () => {});
+  const silent = await open({ pool });
+  await endsWaits(silent, link);
+  link.set('refuse');
+  await silent.close();
+  await pool.end();
 });
 
 describe('options', () => {

@@ -4,13 +4,19 @@
  *   acquire ──▶ arguments checked ──▶ local turn (contenders of one process take turns) ──▶ attempts ──▶ held ──ended──▶ next local turn
  *                 └──────────── waitMs elapsed, aborted, closed ──────┴──▶ not acquired
  *
- * Each waiter has one signal, which fires with its caller's signal and when the lock closes. The call returns with the signal; a lease that a request on its way brings is released.
+ * Each waiter has one signal, which fires with its caller's signal, when the lock closes, and when a request is still unanswered
+ * after the wait. The call returns with the signal; a lease that a request on its way brings is released.
  * (`AbortSignal.any` on the lock's long-lived signal leaks about 60 bytes a call: measured, Node 20.)
  */
 import type { AcquireResult, Lease, Lock, NotAcquired } from '../lock.ts';
-import { type AcquireOptions, type CheckedOptions, checkedOptions } from '../options.ts';
+import { type AcquireOptions, type CheckedOptions, checkedOptions, MAX_MS } from '../options.ts';
 import { type LocalQueue, type Turn, unqueued } from './local-queue.ts';
 import { MIN_TTL_MS, RenewingLease } from './renewing-lease.ts';
+
+/** How long after the end of a wait the reply to its last request may take, in milliseconds. */
+const LAST_REPLY_MS = 100;
+/** Longest single attempt, in milliseconds: more than any of the clients' own timeouts together, which a caller's pool may lack. */
+const SINGLE_ATTEMPT_MS = 5_000;
 
 export interface Waiter {
   readonly signal: AbortSignal;
@@ -66,13 +72,16 @@ class Waiting<Handoff> implements Lock {
     if (this.#isClosed || signal?.aborted) abort();
     signal?.addEventListener('abort', abort, { once: true });
     this.#waiting.add(end);
+    // After the sockets were read: a process that was busy may find the reply there.
+    const late = () => setImmediate(abort);
+    const timer = setTimeout(late, waitMs > 0 ? Math.min(waitMs + LAST_REPLY_MS, MAX_MS) : SINGLE_ATTEMPT_MS);
     const waiter: Waiter = {
       signal: end.signal,
       untilMs: performance.now() + waitMs,
       notAcquired: () => {
         if (signal?.aborted) return { kind: 'aborted' };
         if (this.#isClosed) return { kind: 'unavailable', reason: 'closed' };
-        return { kind: 'contended' };
+        return end.signal.aborted ? { kind: 'unavailable', reason: 'no-answer' } : { kind: 'contended' };
       },
       pause: (ms, sooner) => pauseUnlessAborted(ms, end.signal, sooner),
     };
@@ -86,6 +95,7 @@ class Waiting<Handoff> implements Lock {
       void work.then((unused) => void (unused.kind === 'held' && unused.lease.release())).catch(() => {});
       return waiter.notAcquired();
     } finally {
+      clearTimeout(timer);
       signal?.removeEventListener('abort', abort);
       this.#waiting.delete(end);
     }
