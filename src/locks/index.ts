@@ -20,6 +20,7 @@ import * as redis from './redis.ts';
 import * as redisCas from './redis-cas.ts';
 import * as redisFair from './redis-fair.ts';
 import * as redisReadWrite from './redis-read-write.ts';
+import * as redisSemaphoreOf from './redis-semaphore.ts';
 import * as redisWait from './redis-wait.ts';
 import * as redlockOf from './redlock.ts';
 
@@ -136,6 +137,12 @@ export const readWriteLock = (options: OnRedis): Promise<Lock> => onRedis(option
 
 /** Without scripts, on Valkey 9 or Redis 8.4. On any other server it rejects with a LockSetupError. */
 export const redisCasLock = (options: OnRedis): Promise<Lock> => onRedis(options, redisCas.create);
+
+/**
+ * At most `permits` leases of a resource at once, from 1 on. Every process gives the same number. The leases have no fencing token.
+ */
+export const redisSemaphore = (options: OnRedis & { readonly permits: number }): Promise<Lock> =>
+  onRedis(options, ({ redis }) => redisSemaphoreOf.create({ redis, permits: options.permits }), 'permits');
 
 /**
  * Held only once replicas have it (`WAIT`), so a failover to one of them keeps it.

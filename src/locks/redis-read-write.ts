@@ -29,8 +29,8 @@ export async function create(
   intentTtlMs = INTENT_TTL_MS,
 ): Promise<Lock> {
   const acquireRead = redis.script<number>('lock/read-acquire', 3);
-  const renewRead = redis.script<number>('lock/read-renew', 1);
-  const releaseRead = redis.script<number>('lock/read-release', 1);
+  const renewRead = redis.script<number>('lock/share-renew', 1);
+  const releaseRead = redis.script<number>('lock/share-release', 1);
   const acquireWrite = redis.script<number>('lock/write-acquire', 4);
   const releaseWrite = redis.script<number>('lock/queued-release', 2);
   const scripts = defineTokenScripts(redis);

@@ -38,6 +38,8 @@ export interface PolledBackend {
   /** See `WaitingLock`. */
   readonly minTtlMs?: number;
   readonly queuesAtServer: boolean;
+  /** See `WaitingLock`. */
+  readonly admitsSeveral?: boolean;
   /** Makes one attempt. If it throws, the acquisition may be held. */
   tryAcquire(acquisition: Acquisition): Promise<AttemptResult>;
   /** @returns whether the acquisition was still held; throws if that is unknown */
@@ -82,6 +84,7 @@ export function polledLock(backend: PolledBackend): Lock {
   return waitingLock({
     name: backend.name,
     minTtlMs: backend.minTtlMs,
+    admitsSeveral: backend.admitsSeveral,
     queue: backend.queuesAtServer ? null : localQueue(),
     async acquire(resource, options, waiter) {
       const acquisition = { resource, token: randomUUID(), options };

@@ -32,6 +32,8 @@ export interface WaitingLock<Handoff> {
   readonly name: string;
   /** Shortest `ttlMs`. Default: that of a lease that renews. */
   readonly minTtlMs?: number | undefined;
+  /** A local turn ends with the grant, and not with the lease. Default: false. */
+  readonly admitsSeveral?: boolean | undefined;
   /** Null if every contender goes to the lock's server by itself. */
   readonly queue: LocalQueue<Handoff> | null;
   /** Attempts until the lock is held or the wait is over. It owns what the previous turn handed off. */
@@ -112,10 +114,9 @@ class Waiting<Handoff> implements Lock {
 
   /** Ends the turn with the lease. */
   #hold(lease: Lease, turn: Turn<Handoff>): void {
-    if (!(lease instanceof RenewingLease)) {
-      turn.leave(); // a plain lease does not report its end
-      return;
-    }
+    const isRenewing = lease instanceof RenewingLease; // a plain lease does not report its end
+    if (!isRenewing || this.#lock.admitsSeveral) turn.leave();
+    if (!isRenewing) return;
     const { onEnd } = lease;
     this.#held.add(lease);
     lease.onEnd = () => {
@@ -126,9 +127,11 @@ class Waiting<Handoff> implements Lock {
   }
 
   async #acquireInTurn(resource: string, options: CheckedOptions, waiter: Waiter): Promise<AcquireResult> {
-    const { queue } = this.#lock;
-    const turn =
-      queue === null ? unqueued<Handoff>() : await queue.enter(resource, options.waitMs, waiter.signal);
+    const { queue, admitsSeveral } = this.#lock;
+    const isUnqueued = queue === null || (admitsSeveral && options.waitMs === 0); // the contenders ahead may not be holders
+    const turn = isUnqueued
+      ? unqueued<Handoff>()
+      : await queue.enter(resource, options.waitMs, waiter.signal);
     if (turn === null) return waiter.notAcquired();
     let result: AcquireResult | undefined;
     try {

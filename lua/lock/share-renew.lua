@@ -1,8 +1,8 @@
--- Renews a reader's share that has not expired.
+-- Renews a share of a resource that has not expired: a reader's, or a permit of a semaphore.
 --
--- KEYS 1 readers  sorted set: token → expiry of its share, Unix time in milliseconds
--- ARGV 1 token    of the lease
---      2 TTL      milliseconds from now
+-- KEYS 1 shares  sorted set: token → expiry of its share, Unix time in milliseconds
+-- ARGV 1 token   of the lease
+--      2 TTL     milliseconds from now
 -- Reply  1 if renewed, 0 if the share has expired
 --#include clock
 local expiresMs = redis.call('ZSCORE', KEYS[1], ARGV[1])
