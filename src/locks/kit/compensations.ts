@@ -2,7 +2,9 @@
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-const RETRY_MS = 50;
+/** First and longest pause between two attempts, in milliseconds; each is twice the one before. */
+const FIRST_PAUSE_MS = 50;
+const MAX_PAUSE_MS = 1_000;
 
 export class Compensations {
   readonly #closing = new AbortController();
@@ -29,9 +31,11 @@ export class Compensations {
   }
 
   async #run(compensate: () => Promise<boolean>, untilMs: number): Promise<void> {
+    let pauseMs = FIRST_PAUSE_MS;
     // At least one attempt, even after the TTL: the request may still be in flight.
     while (!(await compensate().catch(() => false)) && !this.isClosed && performance.now() < untilMs) {
-      await this.pause(RETRY_MS);
+      await this.pause(pauseMs);
+      pauseMs = Math.min(2 * pauseMs, MAX_PAUSE_MS);
     }
   }
 
