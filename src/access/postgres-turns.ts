@@ -5,8 +5,10 @@ import type { TurnStore } from './waiting-room.ts';
 
 export interface PostgresTurns extends TurnStore {
   /** Deletes some of the turns whose tickets have expired, and waiting rooms that nobody has entered for long. @returns how many turns */
-  deleteExpired(nowMs: number): Promise<number>;
+  deleteExpired(): Promise<number>;
 }
+
+const NOW_MS = 'extract(epoch FROM now())::float8 * 1000';
 
 export function postgresTurns({ pool }: Pick<PostgresStore, 'pool'>): PostgresTurns {
   return {
@@ -18,15 +20,15 @@ export function postgresTurns({ pool }: Pick<PostgresStore, 'pool'>): PostgresTu
       });
       return rows[0]!.turn;
     },
-    async deleteExpired(nowMs) {
+    async deleteExpired() {
       // A statement each: a turn is taken with the room locked first, and both in one could end in a deadlock.
-      await pool.query('DELETE FROM waiting_rooms WHERE expires_ms <= $1', [nowMs]);
+      await pool.query(`DELETE FROM waiting_rooms WHERE expires_ms <= ${NOW_MS}`);
       const { rowCount } = await pool.query(
         `WITH old AS MATERIALIZED (
-           SELECT sale_id, user_id FROM turns WHERE expires_ms <= $1 ORDER BY expires_ms LIMIT $2 FOR UPDATE SKIP LOCKED
+           SELECT sale_id, user_id FROM turns WHERE expires_ms <= ${NOW_MS} ORDER BY expires_ms LIMIT $1 FOR UPDATE SKIP LOCKED
          )
          DELETE FROM turns USING old WHERE turns.sale_id = old.sale_id AND turns.user_id = old.user_id`,
-        [nowMs, limits.retention.batch],
+        [limits.retention.batch],
       );
       return rowCount!;
     },

@@ -11,7 +11,7 @@ import { createHash, createHmac, hash, timingSafeEqual } from 'node:crypto';
 export interface Ticket {
   readonly saleId: number;
   readonly customer: string;
-  /** Milliseconds since 1970, by the clock of the service. */
+  /** Milliseconds since 1970, by the clock of Postgres. */
   readonly notBeforeMs: number;
   readonly expiresMs: number;
 }

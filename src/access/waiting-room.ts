@@ -15,6 +15,7 @@ import type { Sale } from '../domain/sale.ts';
 export interface WaitingRoom {
   /**
    * @param seed the sale's secret
+   * @param nowMs by the clock of Postgres, like all times of tickets
    * @returns the turn, milliseconds since 1970; never before the start
    * @throws what the store throws; the customer may have the turn then, and gets the same one on the next request
    */
@@ -27,7 +28,7 @@ export interface TurnStore {
   take(request: TurnRequest): Promise<number>;
 }
 
-/** Times are milliseconds since 1970. */
+/** Times are milliseconds since 1970, by the clock of Postgres. */
 export interface TurnRequest {
   readonly saleId: number;
   readonly customer: string;

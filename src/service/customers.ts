@@ -88,7 +88,9 @@ export async function openCustomers(context: CustomersContext): Promise<Customer
     onIssued: () => instruments.ticketsIssued.inc(),
     onRefused,
   };
-  const gate = createTicketGate({ tickets, attempts, addresses: clientLimits.addresses, onRefused });
+  const { clock } = context.postgres;
+  await clock.synchronize();
+  const gate = createTicketGate({ tickets, attempts, addresses: clientLimits.addresses, clock, onRefused });
   return { callersWith, ticketing: { gate, routes }, clientLimits, stop };
 }
 
@@ -107,7 +109,7 @@ function openTurns({ config, redis, postgres, shedder, reports }: CustomersConte
   const capacity = localCapacity(shedder, config.workers);
   const turns = postgresTurns(postgres);
   const health = reports.background.loop('turns');
-  const deleteSome = () => health.step('delete expired turns', () => turns.deleteExpired(Date.now()));
+  const deleteSome = () => health.step('delete expired turns', () => turns.deleteExpired());
   const stopDeleting = repeatedly(limits.retention.everyMs, (isStopped) =>
     untilNone(async () => (await deleteSome()) ?? 0, isStopped),
   );

@@ -45,6 +45,8 @@ export interface StoreClock {
   synchronize(): Promise<void> | void;
   /** The store's time, milliseconds since 1970; call `synchronize` first. Never ahead, and behind by at most one round trip. */
   nowMs(): number;
+  /** As `nowMs`, but never behind, and ahead by at most one round trip. It synchronizes in the background. */
+  latestMs(): number;
   /** Makes the next `synchronize` read the clock: the store rejected a deadline that lay ahead. */
   invalidate(): void;
   /**
@@ -57,18 +59,27 @@ export interface StoreClock {
 
 /** Lifetime of a reading: two clocks drift apart by a fraction of a millisecond in that time. */
 const REFRESH_MS = 10_000;
+/** Of two clocks, for each millisecond: each is slewed by at most 500 ppm. */
+const DRIFT = 0.001;
 
 /** @param read fetches the store's time, milliseconds since 1970 */
 export function storeClock(read: () => Promise<number>): StoreClock {
   let offsetMs = 0;
+  let latestOffsetMs = Number.POSITIVE_INFINITY;
   let readAtMs: number | null = null;
 
   async function readNow(): Promise<number> {
+    const sentMs = performance.now();
     const storeMs = await read();
+    const sinceMs = performance.now() - (readAtMs ?? Number.NEGATIVE_INFINITY);
     readAtMs = performance.now();
     offsetMs = storeMs - readAtMs; // as if the reply had taken no time: the estimate is never ahead of the store
+    // As if the request had taken no time. A slow reading does not replace a better one that it does not refute.
+    const knownMs = latestOffsetMs + sinceMs * DRIFT;
+    latestOffsetMs = knownMs < offsetMs ? storeMs - sentMs : Math.min(storeMs - sentMs, knownMs);
     return storeMs;
   }
+  const isDue = () => readAtMs === null || performance.now() - readAtMs > REFRESH_MS;
 
   const readOnce = shared<void, number>(readNow);
 
@@ -76,9 +87,13 @@ export function storeClock(read: () => Promise<number>): StoreClock {
     synchronize() {
       if (readAtMs === null) return readOnce().then(() => {});
       // In the background; the current estimate is used meanwhile.
-      if (performance.now() - readAtMs > REFRESH_MS) readOnce().catch(() => {});
+      if (isDue()) readOnce().catch(() => {});
     },
     nowMs: () => performance.now() + offsetMs,
+    latestMs() {
+      if (isDue()) readOnce().catch(() => {});
+      return performance.now() + latestOffsetMs;
+    },
     invalidate() {
       readAtMs = null;
     },

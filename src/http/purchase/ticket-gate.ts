@@ -8,6 +8,7 @@ import type { IncomingMessage } from 'node:http';
 import type { ClientAddresses } from '../../access/client-address.ts';
 import type { Ticket, Tickets } from '../../access/ticket.ts';
 import type { TokenBuckets } from '../../access/token-buckets.ts';
+import type { StoreClock } from '../../store/late-requests.ts';
 import { problemBody } from '../problems.ts';
 import { problemReply, type Reply, replyWith } from './reply.ts';
 
@@ -26,6 +27,8 @@ export interface TicketGateContext {
   /** Purchase attempts of one customer. */
   readonly attempts: TokenBuckets;
   readonly addresses: ClientAddresses;
+  /** That of Postgres, by which all processes issue tickets. Never behind: each accepts a ticket whose turn begins when it is issued. */
+  readonly clock: Pick<StoreClock, 'latestMs'>;
   readonly onRefused: (reason: RefusalReason) => void;
 }
 
@@ -33,7 +36,13 @@ export type RefusalReason = 'missing' | 'unsigned' | 'other-sale' | 'expired' | 
 
 const BEARER = 'bearer ';
 
-export function createTicketGate({ tickets, attempts, addresses, onRefused }: TicketGateContext): TicketGate {
+export function createTicketGate({
+  tickets,
+  attempts,
+  addresses,
+  clock,
+  onRefused,
+}: TicketGateContext): TicketGate {
   function reasonFor(ticket: Ticket | null, saleId: number, nowMs: number): RefusalReason | null {
     if (ticket === null) return 'unsigned';
     if (ticket.saleId !== saleId) return 'other-sale';
@@ -47,7 +56,7 @@ export function createTicketGate({ tickets, attempts, addresses, onRefused }: Ti
     customerOf(authorization, saleId) {
       const isTicket = authorization?.slice(0, BEARER.length).toLowerCase() === BEARER;
       const ticket = isTicket ? tickets.read(authorization!.slice(BEARER.length)) : null;
-      const nowMs = Date.now();
+      const nowMs = clock.latestMs();
       const reason = isTicket ? reasonFor(ticket, saleId, nowMs) : 'missing';
       if (reason === null) return ticket!.customer;
       onRefused(reason);

@@ -45,9 +45,7 @@ export function ticketRoutes(context: TicketContext, callers: Callers): Router {
       throw new ProblemError('sale-not-open', `Sale ${saleId} has ended.`, { reason: 'ended' });
     if (sale.remaining <= 0) throw new ProblemError('sold-out', `Every unit of sale ${saleId} is sold.`);
 
-    // Tickets and challenges have the clock of the processes, which also judge them.
-    const ownMs = Date.now();
-    const challenge = await botCheck.check({ saleId, customer, proof }, ownMs);
+    const challenge = await botCheck.check({ saleId, customer, proof }, nowMs);
     if (challenge !== null) {
       const detail = 'Repeat the request with a proof of work: see docs/reference/tickets.md.';
       throw new ProblemError('proof-required', detail, challenge);
@@ -59,7 +57,7 @@ export function ticketRoutes(context: TicketContext, callers: Callers): Router {
       throw tooMany(res, unpaidS, 'Too many reservations of this customer were not paid.');
     }
 
-    const notBeforeMs = await waitingRoom.turn(sale, seed, customer, ownMs);
+    const notBeforeMs = await waitingRoom.turn(sale, seed, customer, nowMs);
     const expiresMs = notBeforeMs + validMs(sale);
     onIssued();
     res.status(201).json({
