@@ -96,6 +96,11 @@ export const limits = {
     /** Interval between checks for queue timeouts. */
     checkMs: 20,
   },
+  /**
+   * Earlier epochs of a Redis that are kept: one more whenever it is used again after a sale was loaded elsewhere. A sale whose copy is from
+   * before the oldest has no reservations: the reaper loads one that has, within seconds.
+   */
+  retiredEpochs: 100,
   /** Interval at which a process confirms its sold-out latches, and the time for which a confirmation is trusted. */
   latchCheckMs: 40,
   latchTtlMs: 100,

@@ -2,12 +2,12 @@
  * A sale is loaded again in the same Redis: one that was loaded elsewhere, whose epoch there is over, and one whose copy differs from
  * Postgres.
  */
-import { randomUUID } from 'node:crypto';
 import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { eventually } from '../../lab/kit/eventually.ts';
 import { limits } from '../../src/config/limits.ts';
 import type { ClaimedReservation } from '../../src/domain/outcome.ts';
 import type { Sale } from '../../src/domain/sale.ts';
+import { createRedisLock } from '../../src/locks/redis.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { repair } from '../../src/orders/drift.ts';
 import { createOrderCommitter } from '../../src/orders/order-committer.ts';
@@ -18,8 +18,8 @@ import { saleTable } from '../../src/store/postgres/sales.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
 import { redisEpochs } from '../../src/store/redis/epochs.ts';
 import { createSaleMirror, type MirrorSnapshot, type SaleMirror } from '../../src/store/redis/sale-mirror.ts';
+import { create } from '../../src/strategies/redis/lua.ts';
 import { attemptOf, reserveFor } from '../support/attempts.ts';
-import { users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { closePast, sellPast } from '../support/postgres-strategy.ts';
 import { openTestStores } from '../support/stores.ts';
@@ -170,6 +170,45 @@ it('begins again when the sale is loaded elsewhere meanwhile', async () => {
   expect([6, 7, epoch]).not.toContain(await loadedIn(sale.id));
 });
 
+it('keeps the latest of the epochs that a server has left', async () => {
+  const { sale, old } = await openSale();
+  const epoch = await old.epoch(sale.id);
+  const earlier = Array.from({ length: limits.retiredEpochs }, (_, i) => i + 1);
+  await stores.sql.query('UPDATE redis_epochs SET retired = $1', [earlier]);
+  await inAnotherEpoch(sale.id);
+  expect(await mirrorOn(orderTable(postgres)).load(sale)).toBe(true);
+  const { rows } = await stores.sql.query('SELECT retired FROM redis_epochs');
+  expect(rows).toEqual([{ retired: [...earlier.slice(1), epoch] }]);
+});
+
+it('a load keeps its claim for as long as it takes', async () => {
+  const orders = orderTable(postgres);
+  let finish = () => {};
+  const gate = new Promise<void>((resolve) => {
+    finish = resolve;
+  });
+  const snapshot: OrderTable['snapshot'] = async (...given) => {
+    await gate;
+    return orders.snapshot(...given);
+  };
+  const sales = saleTable(postgres);
+  const sale = await sales.create({ name: 's', stock: 2, priceCents: 500, startsAt: null, endsAt: null });
+  const strategy = create({
+    ...{ postgres, redis, epochs: redisEpochs(redis, postgres), sales, orders: { ...orders, snapshot } },
+    ...{ lock: createRedisLock({ redis: redis.locks }), segments: 0, lockTtlMs: 5_000, lockWaitMs: 2_000 },
+    ...{ confirm: 'durable', paymentWindowS: 900, onBatch: () => {}, onError: () => {} },
+  });
+  const deciding = strategy.decide(attemptOf(sale.id, 'ann'));
+  const claim = `stampede:{sale:${sale.id}}:loading`;
+  const leftMs = () => redis.redis.pttl(claim);
+  await eventually(leftMs, (ms) => ms > 0);
+  await redis.redis.pexpire(claim, 9_000);
+  expect(await eventually(leftMs, (ms) => ms > 9_000 || ms < 0)).toBeGreaterThan(9_000);
+  finish();
+  expect(await deciding).toMatchObject({ kind: 'reserved' });
+  await eventually(leftMs, (ms) => ms < 0);
+});
+
 it('gives up when the sale is loaded elsewhere again and again', async () => {
   const { sale } = await openSale();
   const markLoaded = vi.fn(async () => false);
@@ -311,9 +350,11 @@ describe('a copy that differs from Postgres', () => {
 it('loads a sale with as many committed reservations as may wait', async () => {
   const { sale, old } = await openSale();
   const { state, reservations } = old.keys(sale.id);
-  const members = users(limits.acceptedBacklog).map((user) => `${user} ${randomUUID()} 1`);
-  while (members.length > 0)
-    await redis.redis.zadd(reservations, ...members.splice(-1_000).flatMap((member) => [1, member]));
+  const add = `for n = ARGV[1], ARGV[2] do
+    redis.call('ZADD', KEYS[1], 1, string.format('user-%d 00000000-0000-4000-8000-%012d 1', n, n)) end`;
+  for (let n = 1; n <= limits.acceptedBacklog; n += 10_000)
+    await stores.redis.eval(add, 1, reservations, n, n + 9_999);
+  expect(await redis.redis.zcard(reservations)).toBe(limits.acceptedBacklog);
   await redis.redis.del(state);
   const orders = orderTable(postgres);
   const snapshot: typeof orders.snapshot = async (id, orderIds, use) => {

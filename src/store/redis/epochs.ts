@@ -31,6 +31,7 @@
  * number that grows with each promotion.
  */
 import { shared } from '../../concurrency/coalesce.ts';
+import { limits } from '../../config/limits.ts';
 import { FailureError } from '../../domain/failure.ts';
 import type { PostgresStore } from '../postgres/pool.ts';
 import { TIMELINE } from '../postgres/standby-wait.ts';
@@ -124,13 +125,15 @@ export function redisEpochs(
       const server = serverOf(key);
       return (knownOf(server) ?? (await findOnce(server))).epoch;
     },
-    /** The same, read from Redis and Postgres now, with the earlier epochs of this server that were renewed. */
+    /** The same, read from Redis and Postgres now, with the latest earlier epochs of this server that were renewed. */
     fresh: async (key: string) => find(serverOf(key), true),
     /** Ends this epoch of the server that has a key, unless another process has. @returns the new one @throws as `current` does */
     async renew(key: string, epoch: number): Promise<number> {
-      const renew =
-        'UPDATE redis_epochs SET epoch = DEFAULT, retired = array_append(retired, epoch) WHERE epoch = $1';
-      await pool.query(renew, [epoch]);
+      await pool.query(
+        `UPDATE redis_epochs SET epoch = DEFAULT,
+           retired = (array_append(retired, epoch))[greatest(1, cardinality(retired) + 2 - $2):] WHERE epoch = $1`,
+        [epoch, limits.retiredEpochs],
+      );
       return (await this.fresh(key)).epoch;
     },
     /**

@@ -60,7 +60,10 @@ const NOT_CONFIRMED = new Error(
 const LOAD_WAIT_MS = 1_000;
 /** Interval between checks whether another process has loaded it. */
 const LOAD_POLL_MS = 25;
-/** Lifetime of the right to load a sale: if its process dies while loading, or can no longer reach Redis, the others wait this long. */
+/**
+ * Lifetime of the right to load a sale, which is renewed during the load: if its process dies, or can no longer reach Redis, the others
+ * wait this long.
+ */
 const LOAD_CLAIM_MS = 10_000;
 
 const BUSY_REASONS = {
@@ -241,6 +244,7 @@ function loader(
   mirror: SaleMirror,
 ): (saleId: number) => Promise<Rejection | null> {
   const release = context.redis.locks.script('lock/release', 1);
+  const renew = context.redis.locks.script('lock/renew', 1);
   const token = crypto.randomUUID();
 
   return shared(async (saleId) => {
@@ -252,12 +256,15 @@ function loader(
       await sleep(LOAD_POLL_MS);
       return null;
     }
+    const renewEveryMs = LOAD_CLAIM_MS / 3;
+    const renewing = setInterval(() => renew(claim, token, LOAD_CLAIM_MS).catch(() => {}), renewEveryMs);
     try {
       const sale = await context.sales.get(saleId);
       if (sale === null) return { kind: 'unknown-sale' };
       await mirror.load(sale);
       return null;
     } finally {
+      clearInterval(renewing);
       await release(claim, token).catch(() => {}); // it expires by itself
     }
   });
