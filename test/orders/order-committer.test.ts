@@ -26,6 +26,13 @@ import { openTestStores } from '../support/stores.ts';
 const stores = opened(openTestStores);
 const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
 const redis = opened(() => openRedis(stores.redisUrl, () => {}));
+/** Its statements wait for a minute. */
+const patient = opened(() => {
+  const store = openPostgres(stores.databaseUrl, () => {});
+  const waits = { lock_timeout: 60_000, statement_timeout: 60_000, query_timeout: 60_000 };
+  Object.assign(store.pool.options, waits);
+  return store;
+});
 
 const instruments = createInstruments();
 const sizes = vi.spyOn(instruments.commitBatchSize, 'observe');
@@ -253,6 +260,34 @@ it('bounds the orders answered with 202 that Postgres does not take, until the r
   link.set('pass');
   expect(await reapOnce({ ...context, health })).toMatchObject({ postponed: 1 });
   expect([settlement.isBehind, committer.backlog]).toEqual([false, 1]);
+});
+
+it('commits orders whose statements begin after their deadlines, behind others on their connection', async () => {
+  const { postgresStatementMs, commitGiveUpMs } = limits;
+  onTestFinished(() => void Object.assign(limits, { postgresStatementMs, commitGiveUpMs }));
+  const committer = startCommitter(patient);
+  const saleId = await makeSale(10);
+  const holder = await stores.sql.connect();
+  onTestFinished(() => holder.release());
+  await holder.query('BEGIN');
+  await holder.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [saleId]);
+  Object.assign(limits, { postgresStatementMs: 100, commitGiveUpMs: 60_000 });
+  const statements = vi.spyOn(pg.Client.prototype, 'query');
+  onTestFinished(() => statements.mockRestore());
+  const sent = () =>
+    statements.mock.calls.filter(([query]) => (query as { name?: string }).name === 'commit-orders-of-sale')
+      .length;
+  const commits: Promise<CommitResult>[] = [];
+  for (const user of users(limits.commitInFlight)) {
+    commits.push(committer.commit({ ...reservation(saleId, user), untilMs: performance.now() + 60_000 }));
+    await expect.poll(sent).toBe(commits.length);
+  }
+  await stores.sql.query('SELECT pg_sleep(0.2)'); // their deadlines have passed
+  Object.assign(limits, { postgresStatementMs });
+  await holder.query('COMMIT');
+  expect(kindsOf(await Promise.all(commits))).toEqual(commits.map(() => 'committed'));
+  expect(sent()).toBeGreaterThan(commits.length);
+  expect(await sold(saleId)).toBe(commits.length);
 });
 
 it('commits abandoned reservations at the offer at which they were made', async () => {

@@ -288,6 +288,9 @@ export async function placeOne(
 /**
  * Sends a statement with a deadline: see store/late-requests.ts. When Postgres answers with an error, the connection is kept:
  * `pool.query` would discard it, and a new one costs more than hundreds of statements.
+ *
+ * The deadline does not grow with the statements before it on its connection, as the timeout does: it bounds how long an unanswered statement
+ * may still take effect, and so how long its customer waits. A statement that begins after it is answered, and sent again.
  * @param values of the parameters, without $6
  * @param untilMs latest deadline, on `performance.now()`'s clock
  * @throws what Postgres answered, and what pg throws before the statement is sent
