@@ -103,6 +103,14 @@ it('reads the sales in pages, without those that ended a week ago', async () => 
   expect(pages).toEqual([[first, second], others]);
 });
 
+it('gives sales that an earlier version has loaded their offers', async () => {
+  await stores.sql.query('UPDATE sales SET payment_window_s = 60 WHERE id = $1', [saleIds[0]]);
+  for (const id of saleIds) await redis.redis.hdel(state(id), 'offer');
+  await pass(new Map());
+  const offers = await Promise.all(saleIds.map((id) => redis.redis.hget(state(id), 'offer')));
+  expect(offers).toEqual(['@1/60', ...saleIds.slice(1).map(() => '@1')]);
+});
+
 it('does not compare sales that are selling', async () => {
   const memory: PreviousPass = new Map();
   const compared = vi.spyOn(context.mirror, 'snapshot');
