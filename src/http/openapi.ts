@@ -193,6 +193,16 @@ const paths: ZodOpenApiPathsObject = {
       problems: ['unknown-task', 'invalid-transition'],
     }),
   },
+  '/tasks/{taskId}/discard': {
+    post: task(admin, {
+      operationId: 'discardTask',
+      summary: 'End a dead task without its effect',
+      description: 'A discarded event no longer holds up the later ones of its order or sale.',
+      requestParams: { path: z.object({ taskId: s.taskIdSchema }), header: keyHeader },
+      answers: { '200': json(a.taskSchema, 'The task, now done') },
+      problems: ['unknown-task', 'invalid-transition'],
+    }),
+  },
   '/console/events': {
     get: service(admin, {
       operationId: 'streamConsole',

@@ -2,6 +2,7 @@
  * Task processing of one process, on Postgres alone: a worker, a loop that reclaims abandoned tasks, and the operations for
  * administrators.
  */
+import type pg from 'pg';
 import { limits } from '../config/limits.ts';
 import type { Task, TaskKind, TaskState } from '../domain/task.ts';
 import type { Lock } from '../locks/lock.ts';
@@ -39,11 +40,17 @@ export interface TaskAdmin {
    * @param key of a request that has one: it happens once, and a repeat gets the same task
    * @returns null when it does not exist; `not-dead` with the task as it is
    */
-  retry(
-    id: number,
-    key?: IdempotencyKey | null,
-  ): Promise<{ readonly kind: 'waiting' | 'not-dead'; readonly task: Task } | null>;
+  retry(id: number, key?: IdempotencyKey | null): Promise<DeadTaskResult>;
+  /**
+   * Ends a dead task without its effect; the later ones of its subject follow.
+   * @param actor for the audit log
+   * @param key as in `retry`
+   * @returns as `retry`
+   */
+  discard(id: number, actor: string, key?: IdempotencyKey | null): Promise<DeadTaskResult>;
 }
+
+type DeadTaskResult = { readonly kind: 'changed' | 'not-dead'; readonly task: Task } | null;
 
 export interface Tasks extends TaskAdmin {
   stop(): Promise<void>;
@@ -71,20 +78,23 @@ export function startTasks(context: TasksContext): Tasks {
   if (unreceived.length > 0)
     stops.push(reportWaiting({ ...parts, kinds: unreceived, health: background.loop('receivers') }));
   measureTasks(instruments, () => table.countOpen());
+  type Change = (client: pg.PoolClient) => Promise<Task | null>;
+  async function changeDead(id: number, key: IdempotencyKey | null, change: Change): Promise<DeadTaskResult> {
+    const changed = await once(postgres, key, async (client) => {
+      const value = await change(client);
+      return { commit: value !== null, value };
+    });
+    if (changed !== null) {
+      worker.wake();
+      return { kind: 'changed', task: changed };
+    }
+    const task = await table.get(id);
+    return task === null ? null : { kind: 'not-dead', task };
+  }
   return {
     list: table.list,
-    async retry(id, key = null) {
-      const revived = await once(postgres, key, async (client) => {
-        const value = await table.revive(id, client);
-        return { commit: value !== null, value };
-      });
-      if (revived !== null) {
-        worker.wake();
-        return { kind: 'waiting', task: revived };
-      }
-      const task = await table.get(id);
-      return task === null ? null : { kind: 'not-dead', task };
-    },
+    retry: (id, key = null) => changeDead(id, key, (client) => table.revive(id, client)),
+    discard: (id, actor, key = null) => changeDead(id, key, (client) => table.discard(id, actor, client)),
     async stop() {
       await Promise.all(stops.map((stop) => stop()));
     },

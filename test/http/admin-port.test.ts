@@ -29,6 +29,7 @@ describe.each(['1', '2'])('with WORKERS=%s', (WORKERS) => {
       ['POST', '/users/ann/points'],
       ['POST', '/payments/notifications'],
       ['POST', '/tasks/1/retry'],
+      ['POST', '/tasks/1/discard'],
       ['GET', '/tasks'],
       ['GET', '/payments/unmatched'],
       ['GET', '/metrics'],

@@ -31,6 +31,7 @@ const ADMINISTRATIVE: readonly (readonly [method: string, path: string])[] = [
   ['GET', '/payments/unmatched'],
   ['GET', '/tasks'],
   ['POST', '/tasks/1/retry'],
+  ['POST', '/tasks/1/discard'],
   ['POST', '/sales'],
   ['POST', '/sales/1/restock'],
   ['POST', '/users/ann/points'],

@@ -138,7 +138,7 @@ it('describes what AUTH=none answers', async () => {
   const paid = { notificationId: 'n', orderId, amountCents: 500 };
   const points = { sourceType: 'test', sourceId: '1', points: 1 };
   const task = await stores.sql.query<{ id: string }>(
-    `INSERT INTO tasks (kind, payload, state) VALUES ('ship', '{}', 'dead') RETURNING id`,
+    `INSERT INTO tasks (kind, payload, state) VALUES ('ship', '{}', 'dead'), ('ship', '{}', 'dead') RETURNING id`,
   );
   const empty = (await expectOpen('POST /sales', 201, { ...sale, stock: 0 })).body.id;
   const later = (await expectOpen('POST /sales', 201, { ...sale, startsAt: '2100-01-01T00:00:00Z' })).body.id;
@@ -178,6 +178,9 @@ it('describes what AUTH=none answers', async () => {
     [`POST /tasks/${task.rows[0]!.id}/retry`, 200],
     [`POST /tasks/${task.rows[0]!.id}/retry`, 'invalid-transition'],
     ['POST /tasks/424242/retry', 'unknown-task'],
+    [`POST /tasks/${task.rows[1]!.id}/discard`, 200],
+    [`POST /tasks/${task.rows[1]!.id}/discard`, 'invalid-transition'],
+    ['POST /tasks/424242/discard', 'unknown-task'],
     ['GET /console/events', 200],
     ['GET /strategies', 200],
     ['GET /healthz', 200],

@@ -51,6 +51,7 @@ export const ROUTES: Record<string, (things: Things) => readonly Request[]> = {
   'get /payments/unmatched': () => [['/payments/unmatched']],
   'get /tasks': () => [['/tasks']],
   'post /tasks/{taskId}/retry': ({ deadTask }) => [[`/tasks/${deadTask}/retry`, {}]],
+  'post /tasks/{taskId}/discard': ({ deadTask }) => [[`/tasks/${deadTask}/discard`, {}]],
   'get /sales/{saleId}/audit': ({ saleId }) => [[`/sales/${saleId}/audit`]],
   'get /console/events': () => [['/console/events']],
   'get /strategies': () => [['/strategies']],

@@ -123,6 +123,33 @@ it('keeps the order of one order when the receiver fails, and holds up no other 
   expect(typesOf(of(ann)).slice(-2)).toEqual(['order.placed', 'order.cancelled']);
 });
 
+it('a dead event holds up the later ones of its order until it is discarded', async () => {
+  const { id } = await createSale(url, 10);
+  answerTo = ({ data }) => (data.userId === 'ann' ? 500 : 204);
+  const { orderId } = (await buy(url, id, 'ann')).body;
+  const placed = `kind = 'event' AND payload->>'type' = 'order.placed' AND payload->'data'->>'orderId' = $1`;
+  const stateOf = async () =>
+    (await stores.sql.query(`SELECT id::int, state FROM tasks WHERE ${placed}`, [orderId])).rows[0];
+  const last = `UPDATE tasks SET attempts = $2, run_at = now() WHERE state = 'retry' AND ${placed}`;
+  await expect
+    .poll(() => stores.sql.query(last, [orderId, limits.tasks.attempts - 1]))
+    .toMatchObject({ rowCount: 1 });
+  await expect.poll(stateOf).toMatchObject({ state: 'dead' });
+  const { id: dead } = await stateOf();
+  received = [];
+  answerTo = () => 204;
+  await cancel(url, orderId);
+  const discard = () => post(`${url}/tasks/${dead}/discard`, {});
+  const error = expect.stringMatching(/^discarded by admin:loopback; attempt \d+: the webhook answered 500$/);
+  expect(await discard()).toMatchObject({ status: 200, body: { id: dead, state: 'done', lastError: error } });
+  await allSent();
+  expect(typesOf(received.filter(({ data }) => data.orderId === orderId))).toEqual(['order.cancelled']);
+  expect(await discard()).toMatchObject({ status: 409, problem: 'invalid-transition' });
+  const acts = `SELECT actor, details::json AS details FROM audit_log WHERE action = 'task.discarded' AND subject = $1`;
+  const audited = async () => (await stores.sql.query(acts, [`task ${dead}`])).rows;
+  await expect.poll(audited).toMatchObject([{ actor: 'admin:loopback', details: { kind: 'event' } }]);
+});
+
 it('sends the events of a process that was killed', async () => {
   await using killed = await start();
   const { id } = await createSale(killed.url, 100);

@@ -223,8 +223,9 @@ describe('operators', () => {
     ['424242', 404, 'unknown-task'],
     ['9007199254740991', 404, 'unknown-task'],
     ['9999999999999999', 400, 'invalid-request'],
-  ])('cannot retry task %s', async (id, status, problem) => {
-    expect(await post(`${service.url}/tasks/${id}/retry`, {})).toMatchObject({ status, problem });
+  ])('cannot retry or discard task %s', async (id, status, problem) => {
+    for (const act of ['retry', 'discard'])
+      expect(await post(`${service.url}/tasks/${id}/${act}`, {})).toMatchObject({ status, problem });
   });
 
   it('need the token, when one is set', async () => {

@@ -1,4 +1,4 @@
-/** Tasks: listed and retried by administrators. */
+/** Tasks: listed, retried and discarded by administrators. */
 import { Router } from 'express';
 import type { TaskAdmin } from '../../tasks/tasks.ts';
 import { type Administration, idempotencyKey } from '../admin.ts';
@@ -17,16 +17,21 @@ export function taskRoutes(tasks: TaskAdmin, admin: Administration): Router {
     res.json(await tasks.list(state, limit));
   });
 
-  router.post('/tasks/:taskId/retry', ...admin.act(), async (req, res) => {
-    const taskId = parse(taskIdSchema, req.params.taskId, 'taskId');
-    const result = await tasks.retry(taskId, idempotencyKey(req, res));
-    if (result === null) throw new ProblemError('unknown-task', `Task ${taskId} does not exist.`);
-    if (result.kind === 'not-dead') {
-      const { state } = result.task;
-      throw new ProblemError('invalid-transition', `Task ${taskId} is ${state}, not dead.`, { state });
-    }
-    res.json(result.task);
-  });
+  for (const act of ['retry', 'discard'] as const)
+    router.post(`/tasks/:taskId/${act}`, ...admin.act(), async (req, res) => {
+      const taskId = parse(taskIdSchema, req.params.taskId, 'taskId');
+      const key = idempotencyKey(req, res);
+      const result =
+        act === 'retry'
+          ? await tasks.retry(taskId, key)
+          : await tasks.discard(taskId, `admin:${res.locals.admin}`, key);
+      if (result === null) throw new ProblemError('unknown-task', `Task ${taskId} does not exist.`);
+      if (result.kind === 'not-dead') {
+        const { state } = result.task;
+        throw new ProblemError('invalid-transition', `Task ${taskId} is ${state}, not dead.`, { state });
+      }
+      res.json(result.task);
+    });
 
   return router;
 }

@@ -6,9 +6,10 @@
  *                    │    the last time│      │ │worker, when run_at has come
  *                    │                 ▼      ▼ │
  *                    └──operator──── dead    retry
+ *                                      └──operator──▶ done
  *
  * From `processing` a task goes to `retry` when its attempt failed or its worker died, and to `dead` when that was the last
- * attempt, or when its kind has no handler. The operator's way back is POST /tasks/{id}/retry. A refund ends what would deliver the
+ * attempt, or when its kind has no handler. The operator retries it, or discards it: POST /tasks/{id}/retry, /discard. A refund ends what would deliver the
  * order; an attempt in progress is then the last, whatever its result.
  *
  * `attempts` grows with every claim and is never reset, so it identifies a claim: a worker that was presumed dead and resumes
@@ -243,6 +244,9 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth, unreceive
   };
 }
 
+/** Characters of an error that are stored. */
+const ERROR_LENGTH = 1_000;
+
 /** The queries of operators. */
 function forOperators({ pool }: PostgresStore) {
   return {
@@ -258,6 +262,21 @@ function forOperators({ pool }: PostgresStore) {
         state === null ? [max] : [max, state],
       );
       return rows.map(fromRow<Task>);
+    },
+    /** Ends a dead task undone; later ones of its subject follow. @param actor for the audit log @returns null as `revive` */
+    async discard(id: number, actor: string, db: Pick<pg.PoolClient, 'query'> = pool) {
+      const { rows } = await db.query(
+        `WITH discarded AS (
+           UPDATE tasks SET state = 'done', last_error = left('discarded by ' || $2 || '; ' || coalesce(last_error, ''), ${ERROR_LENGTH}),
+             updated_at = now() WHERE id = $1 AND state = 'dead' RETURNING *
+         ), audited AS (
+           INSERT INTO audit_pending (actor, action, subject, details)
+           SELECT $2, 'task.discarded', 'task ' || id, json_build_object('kind', kind, 'key', key, 'payload', payload)::text FROM discarded
+         )
+         SELECT ${COLUMNS} FROM discarded`,
+        [id, actor],
+      );
+      return rows[0] === undefined ? null : fromRow<Task>(rows[0]);
     },
     /** Returns a dead task to `waiting`. @returns null when it is not dead or does not exist */
     async revive(id: number, db: Pick<pg.PoolClient, 'query'> = pool) {
@@ -279,9 +298,6 @@ function forOperators({ pool }: PostgresStore) {
     },
   };
 }
-
-/** Characters of an error that are stored. */
-const ERROR_LENGTH = 1_000;
 
 /** Removes NUL, which Postgres cannot store in text. */
 function asText(error: string): string {
