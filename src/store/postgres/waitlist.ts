@@ -54,11 +54,11 @@ const JOIN = `
   UNION ALL SELECT joined_at, false FROM waitlist JOIN sale ON sale_id = sale.id
   WHERE user_id = $2 AND named_at IS NULL AND NOT EXISTS (SELECT FROM joined)`;
 
-/** Sales with customers who are to be named. */
+/** Sales with customers who are to be named. CASE: the function is called only for sales with a waitlist. */
 const DUE = `
   SELECT id FROM sales AS s WHERE sold + oversold < stock
-    AND EXISTS (SELECT FROM waitlist WHERE sale_id = s.id AND named_at IS NULL)
-    AND units_to_offer(s, $1 * interval '1 millisecond') > 0`;
+    AND CASE WHEN EXISTS (SELECT FROM waitlist WHERE sale_id = s.id AND named_at IS NULL)
+      THEN units_to_offer(s, $1 * interval '1 millisecond') > 0 END`;
 const NAME = `SELECT name_next_waiting($1, $2 * interval '1 millisecond')`;
 
 export function createWaitlist({ pool }: Pick<PostgresStore, 'pool'>): Waitlist {
