@@ -54,10 +54,7 @@ interface ZookeeperContext {
 export async function create({ zookeeperUrl, lockTtlMs }: ZookeeperContext): Promise<Lock> {
   if (zookeeperUrl === null)
     throw new LockSetupError('LOCK=zookeeper needs a server: set ZOOKEEPER_URL=host:port,…');
-  const sessions = await ZookeeperSessions.open(zookeeperUrl, lockTtlMs, OPEN_MS).catch((cause) => {
-    if (!(cause instanceof ZookeeperError)) throw cause;
-    throw new LockSetupError(cause.message, { cause });
-  });
+  const sessions = await ZookeeperSessions.open(zookeeperUrl, lockTtlMs, OPEN_MS);
   const nodes = new queue.QueueNodes();
   const sweeping = setInterval(() => void nodes.sweep(sessions.current), SWEEP_MS).unref();
 
@@ -80,7 +77,6 @@ export async function create({ zookeeperUrl, lockTtlMs }: ZookeeperContext): Pro
 
   return waitingLock({
     name: description.name,
-    minTtlMs: 1, // without effect
     queue: null,
     acquire,
     async close() {

@@ -169,7 +169,7 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
     server.pause();
     try {
       await expect.poll(() => lease.signal.aborted).toBe(true);
-      expect((await a.lock.acquire('still', { ttlMs: 1, waitMs: 0 })).kind).toBe('unavailable');
+      expect((await a.lock.acquire('still', { ttlMs: 1_000, waitMs: 0 })).kind).toBe('unavailable');
     } finally {
       server.resume();
     }

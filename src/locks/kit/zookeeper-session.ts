@@ -11,6 +11,7 @@
 import { setMaxListeners } from 'node:events';
 import type { Socket } from 'node:net';
 import type zookeeper from 'node-zookeeper-client'; // loaded with the first session: most services need none
+import { LockSetupError } from '../lock.ts';
 
 /** Why a request failed. After `lost` and `silent` its outcome is unknown. */
 export type ZookeeperFailure =
@@ -120,9 +121,12 @@ export class ZookeeperSessions {
   #opening: Promise<ZookeeperSession> | null = null;
   #closed = false;
 
-  /** @throws a ZookeeperError if no server replies within `withinMs` */
+  /** @throws LockSetupError if no server replies within `withinMs` */
   static async open(servers: string, timeoutMs: number, withinMs: number): Promise<ZookeeperSessions> {
-    const first = await openZookeeper(servers, timeoutMs, withinMs);
+    const first = await openZookeeper(servers, timeoutMs, withinMs).catch((error) => {
+      if (!(error instanceof ZookeeperError)) throw error;
+      throw new LockSetupError(error.message, { cause: error });
+    });
     return new ZookeeperSessions(first, () => openZookeeper(servers, timeoutMs, REPLY_MS));
   }
 
