@@ -16,7 +16,8 @@ import { keyOf, SERVER_CLOCK_FLAW } from './kit/redis.ts';
 import { LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
 import { LockOptionsError } from './options.ts';
 
-export const description: LockDescription = {
+/** What it can do, for the contract suite. */
+export const SEMAPHORE: LockDescription = {
   name: 'redis-semaphore',
   summary: 'One Redis: at most so many leases of a resource at once as there are permits.',
   flaw: SERVER_CLOCK_FLAW,
@@ -42,7 +43,7 @@ export async function create({ redis, permits }: Context): Promise<Lock> {
   const release = redis.script<number>('lock/share-release', 1);
   const holders = (resource: string) => keyOf(resource, 'permits');
   return polledLock({
-    name: description.name,
+    name: SEMAPHORE.name,
     queuesAtServer: false,
     admitsSeveral: true,
     async tryAcquire({ resource, token, options: { ttlMs } }) {

@@ -16,7 +16,7 @@ import * as postgresRow from '../../src/locks/postgres-row.ts';
 import * as redis from '../../src/locks/redis.ts';
 import * as redisFair from '../../src/locks/redis-fair.ts';
 import * as redisReadWrite from '../../src/locks/redis-read-write.ts';
-import * as redisSemaphoreOf from '../../src/locks/redis-semaphore.ts';
+import { SEMAPHORE } from '../../src/locks/redis-semaphore.ts';
 import * as redlockOf from '../../src/locks/redlock.ts';
 import { held } from '../locks/lock-checks.ts';
 import { byNodeRedis, ioredis, nodeRedis } from '../support/caller-clients.ts';
@@ -49,7 +49,7 @@ describe.each(LIBRARIES)('on a client of %s', (library, clientOf) => {
     lockContract(redisFair.description, () => redisLocksBy(onFair), { ...parts, timed: false });
     lockContract(redisReadWrite.description, on(readWriteLock), parts);
     const onePermit = on((options) => redisSemaphore({ ...options, permits: 1 }));
-    lockContract(redisSemaphoreOf.description, onePermit, parts);
+    lockContract(SEMAPHORE, onePermit, parts);
     const onMany = async () =>
       crashing(
         await openIndependent(async ({ urls }) => redlock({ redis: urls.map((url) => clientOf(url)) })),
