@@ -128,7 +128,7 @@ it('holds nothing when one of the resources is held, or its name is invalid', as
   const asked = await untilAvailable(() => acquireAll(b.lock, ['l', 'm', 'n'], once));
   expect(asked.kind).toBe('contended');
   const names = ['l', 'x'.repeat(MAX_NAME_BYTES + 1)];
-  expect(await acquireAll(b.lock, names, OPTIONS)).toEqual({ kind: 'invalid', reason: 'resource-name' });
+  await expect(acquireAll(b.lock, names, OPTIONS)).rejects.toMatchObject({ option: 'resource' });
   await expect.poll(() => server.keys('*:lock')).toEqual(['stampede:{m}:lock']);
   await lease.release();
   await Promise.all([a.close(), b.close()]);
