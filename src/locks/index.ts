@@ -117,10 +117,10 @@ async function onRedis(options: OnRedis, create: OnClient, ...own: string[]): Pr
     }
   } catch (error) {
     if (error instanceof LockOptionsError || error instanceof LockSetupError) throw error;
-    cause ??= error;
+    cause ??= (error as Error).cause ?? error;
     const { message } = cause as Error;
     throw new LockSetupError(
-      `Redis cannot be used: ${message}. Check the address and options of the client`,
+      `Redis cannot be used (${message}): check its address and the options of the client`,
       { cause },
     );
   }

@@ -92,6 +92,14 @@ describe.each([
   });
 });
 
+it.each([
+  ['ioredis', ioredis],
+  ['node-redis', nodeRedis],
+] as const)('a lock whose Sentinels are down rejects, with a client of %s', async (_, clientOf) => {
+  const opening = redisLock({ redis: clientOf('redis+sentinel://127.0.0.1:1/primary') });
+  await expect(opening).rejects.toBeInstanceOf(LockSetupError);
+});
+
 describe.each([
   ['ioredis', ioredis],
   ['node-redis', nodeRedis],

@@ -6,7 +6,7 @@ import { type Opening, whenConnected } from './opening.ts';
 import { explainRedis, isStill } from './redis-errors.ts';
 import { scriptBy } from './scripts.ts';
 import { slotOf } from './slots.ts';
-import { REPLY_MS, retryMs } from './timing.ts';
+import { CONNECT_MS, inTime, REPLY_MS, retryMs } from './timing.ts';
 
 export interface IoredisParts extends Pick<RedisClient, 'isCluster' | 'another' | 'close'>, Requests {
   serverOf(key: string): ServerOfKey;
@@ -131,7 +131,7 @@ export function openIoredis(given: Ioredis, onError: (error: Error) => void): Op
       })
     : given.duplicate(OPTIONS);
   client.on('error', onError);
-  const connected = client.connect();
+  const connected = inTime(client.connect(), CONNECT_MS, 'Connection timeout');
   const counts = new WeakMap<Redis, { redis: Redis; connections: number }>();
   /** Counts the lost connections of a server from its first use on. */
   const counted = (redis: Redis) => {

@@ -10,7 +10,7 @@ import { type Opening, whenConnected } from './opening.ts';
 import { explainRedis, isStill } from './redis-errors.ts';
 import { scriptBy } from './scripts.ts';
 import { slotOf } from './slots.ts';
-import { REPLY_MS, retryMs } from './timing.ts';
+import { CONNECT_MS, inTime, REPLY_MS, retryMs } from './timing.ts';
 
 interface Duplicate extends NodeRedis {
   readonly isReady?: boolean;
@@ -22,9 +22,6 @@ interface Duplicate extends NodeRedis {
   nodeClient?(node: unknown): NodeRedis | Promise<NodeRedis>;
   subscribe(channel: string, listener: (message: string) => void): Promise<unknown>;
 }
-
-/** How long a first connection may take: a client tries for ever. */
-const CONNECT_MS = 5_000;
 
 const socket = { connectTimeout: REPLY_MS, reconnectStrategy: retryMs };
 
@@ -124,15 +121,9 @@ export function openNodeRedis(given: NodeRedis, onError: (error: Error) => void)
 
 /** Waits for a reply. @throws RequestError, or the error itself when it is a defect */
 async function requested<T>(request: Promise<T>, ms = REPLY_MS): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error('Command timed out')), ms);
-  });
   try {
-    return await Promise.race([request, late]);
+    return await inTime(request, ms, 'Command timed out');
   } catch (error) {
     throw new RequestError(explainRedis(error), error);
-  } finally {
-    clearTimeout(timer);
   }
 }

@@ -2,6 +2,17 @@
 
 /** How long a command may take before its outcome counts as unknown. */
 export const REPLY_MS = 1_500;
+/** How long a first connection may take: clients of node-redis, and those of ioredis behind Sentinels, try for ever. */
+export const CONNECT_MS = 5_000;
 
 /** A lost connection is replaced soon, because the renewal of a lease may be waiting. @returns the pause before a try, milliseconds */
 export const retryMs = (times: number): number => Math.min(25 * 2 ** Math.min(times, 5), 250);
+
+/** @throws what the promise throws, and after `ms` an error with the message */
+export async function inTime<T>(promise: Promise<T>, ms: number, message: string): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(message)), ms);
+  });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
