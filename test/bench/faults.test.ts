@@ -38,7 +38,7 @@ const CELLS = [
   ['zookeeper', 'leader-cut', 'one holder'],
   ['zookeeper', 'holder-server-cut', 'one holder'],
   ['postgres-row', 'holder-paused', 'one holder'],
-  ['postgres-row', 'standby-promoted', 'two holders'],
+  ['postgres-row', 'standby-promoted', 'fenced'],
   ['postgres-row', 'synchronous-promoted', 'one holder'],
   ['postgres-advisory', 'holder-killed', 'one holder'],
   ['postgres-advisory', 'synchronous-promoted', 'two holders'],

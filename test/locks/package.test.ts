@@ -97,7 +97,9 @@ describe('with clients', () => {
   });
 });
 
-const CALLER = `import { postgresRowLock, redisLock, redlock, using } from '@stampede/locks';
+const CALLER = `import {
+  LockOptionsError, postgresRowLock, redisLock, redisSemaphore, redlock, reentrant, using, usingAll, usingOrThrow,
+} from '@stampede/locks';
 import { admits } from '@stampede/locks/fencing';
 import { Cluster, Redis } from 'ioredis';
 import pg from 'pg';
@@ -112,9 +114,13 @@ await redisLock({ redis: createCluster({ rootNodes: [{ url }] }) });
 const lock = await redisLock({ redis: createSentinel({ name: 'primary', sentinelRootNodes: sentinels }) });
 const pool = new pg.Pool();
 await postgresRowLock({ pool, onEnd: ({ ended }) => ended === 'lost' });
-const result = await using(lock, 'a', { ttlMs: 1, waitMs: 0 }, async (lease) => {
+const result = await using(lock, 'a', { ttlMs: 1_000, waitMs: 0 }, async (lease) => {
   await using held = lease;
   return admits(await pool.connect(), held);
 });
 if (result.kind === 'done') result.value satisfies boolean;
+(await usingOrThrow(lock, 'a', async ({ token }) => token)).value satisfies string;
+const semaphore = await redisSemaphore({ redis: new Redis(url), permits: 3, ttlMs: 5_000 });
+await reentrant(semaphore)('a', () => usingAll(lock, ['b'], async ({ leases }) => leases.size));
+await semaphore.acquire('a').catch((error) => error instanceof LockOptionsError && error.option);
 `;
