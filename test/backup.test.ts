@@ -95,6 +95,7 @@ function follow(host: string, heading: string): Promise<string> {
 
 it.skipIf(major === null)(
   'a dump is restored to an empty server: what was free is sold, and a payment of a lost order is listed',
+  { timeout: 600_000 },
   async () => {
     const first = await startServer('first');
     await using before = await startService(urls(first));

