@@ -146,14 +146,10 @@ export const redisSemaphore = (options: OnRedis & { readonly permits: number }):
 
 /**
  * Held only once replicas have it (`WAIT`), so a failover to one of them keeps it.
- * @param options.replicas how many; by default so many that they are, with the primary, a majority
+ * @param options.replicas how many. With fewer than all, a failover can promote one of the others: see docs/explanation/locks.md
  */
-export const redisWaitLock = (options: OnRedis & { readonly replicas?: number }): Promise<Lock> =>
-  onRedis(
-    options,
-    (context) => redisWait.create({ ...context, redisWait: options.replicas ?? 0 }),
-    'replicas',
-  );
+export const redisWaitLock = (options: OnRedis & { readonly replicas: number }): Promise<Lock> =>
+  onRedis(options, (context) => redisWait.create({ ...context, redisWait: options.replicas }), 'replicas');
 
 /** At least three independent servers. It needs a majority of them at its start; the others are tried until `close`. */
 export async function redlock(
