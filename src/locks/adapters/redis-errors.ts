@@ -13,7 +13,7 @@ const NOT_SENT =
 const NOT_RUN =
   /^(?:ERR Error running script.*? -?)?(LOADING|BUSY|UNKILLABLE|OOM|READONLY|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|MISCONF|NOAUTH|WRONGPASS|NOPERM)\b/;
 const NO_ANSWER =
-  /Command timed out|Connection is closed|Socket closed unexpectedly|Disconnects client|The command was aborted|aborted due to connection close|Socket timeout|ECONNRESET|ECONNABORTED|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|max retries/i;
+  /Command timed out|Connection is closed|Socket closed unexpectedly|Disconnects client|The command was aborted|aborted due to connection close|Socket timeout|ECONNRESET|ECONNABORTED|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|max retries|no valid master node/i;
 /** A reply to a command that the user may not send. In a script, what ran before that command has its effect. */
 const DENIED =
   /^NOPERM\b|^ERR Error running script.*NOPERM\b|^ERR (The user executing the script can't |ACL failure in script: )/;
