@@ -16,8 +16,9 @@ import { afterWrite, isAnswer, isHeldUp, UNREAD } from '../store/failures/postgr
 import type { OutboxRelay } from '../store/outbox-relay.ts';
 import { closeOrders } from '../store/postgres/close-orders.ts';
 import { type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
+import { isolating } from '../store/postgres/isolating.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
-import { isolating, type PostgresStore, retried } from '../store/postgres/pool.ts';
+import { type PostgresStore, retried } from '../store/postgres/pool.ts';
 
 /** For the metric: an administrator's refund is not that of a payment which came too late. */
 export const transitionOf = ({ status }: Pick<Order, 'status'>): string =>

@@ -15,8 +15,9 @@ import { isAnswer, isHeldUp } from '../store/failures/postgres.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
 import { closeOrders } from '../store/postgres/close-orders.ts';
 import { type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
+import { isolating } from '../store/postgres/isolating.ts';
 import { ACTIVE } from '../store/postgres/orders.ts';
-import { isolating, type PostgresStore, retried } from '../store/postgres/pool.ts';
+import { type PostgresStore, retried } from '../store/postgres/pool.ts';
 import { fromRow } from '../store/postgres/rows.ts';
 import { type Refund, transitionOf } from './lifecycle.ts';
 

@@ -18,7 +18,8 @@ import { untilNone } from '../../concurrency/periodic.ts';
 import { limits } from '../../config/limits.ts';
 import type { Instruments } from '../../metrics/instruments.ts';
 import type { LoopHealth } from '../../metrics/loop-health.ts';
-import { isolating, type PostgresStore, queryOnce } from './pool.ts';
+import { isolating } from './isolating.ts';
+import { type PostgresStore, queryOnce } from './pool.ts';
 
 interface OldRows {
   /** Name of a row in reports. */

@@ -28,7 +28,8 @@ import type pg from 'pg';
 import type { ClaimedTask, Task, TaskKind, TaskState } from '../../domain/task.ts';
 import type { LoopHealth } from '../../metrics/loop-health.ts';
 import { isRowError } from '../failures/postgres.ts';
-import { isolating, type PostgresStore, queryOnce } from './pool.ts';
+import { isolating } from './isolating.ts';
+import { type PostgresStore, queryOnce } from './pool.ts';
 import { fromRow } from './rows.ts';
 
 /**
