@@ -1,8 +1,8 @@
 /**
  * Whether the copy of a sale that this process uses is the last one: the sale is loaded in its epoch, according to Postgres (epochs.ts).
  *
- *   connected ──▶ not confirmed ──Postgres names this epoch──▶ confirmed, until the connection is lost
- *                       └──Postgres names another epoch──▶ left: its copy serves nothing, and which server has the sale is asked again
+ *   connected ──▶ not confirmed ──Postgres names this epoch──▶ confirmed, until the connection is lost or Postgres names another
+ *                       └──Postgres names another epoch──▶ left: the copy serves nothing, and the process looks again which server has the sale
  *
  * An address that has led to another server meanwhile leads back to a copy that was left, with the epoch that it had. So with
  * CONFIRM=accepted an order is reserved, and answered with 202, in a confirmed copy only.
@@ -23,7 +23,10 @@ export function lastCopies(
   async function loadedIn(saleIds: readonly number[]): Promise<ReadonlyMap<number, number>> {
     const found = saleIds.map((id) => epochs.found(keys(id).state)); // before Postgres is read
     const now = await orders.loadedIn(saleIds);
-    for (const [i, id] of saleIds.entries()) if (now.get(id) === found[i]?.epoch) found[i]?.confirmed.add(id);
+    for (const [i, id] of saleIds.entries()) {
+      if (now.get(id) === found[i]?.epoch) found[i]?.confirmed.add(id);
+      else found[i]?.confirmed.delete(id);
+    }
     return now;
   }
   const loadedInOne = coalesce(async (saleId: number) => (await loadedIn([saleId])).get(saleId));
@@ -59,7 +62,7 @@ export function lastCopies(
      * @throws what Postgres throws
      */
     isCurrent: async (saleId: number, epoch: number) => ((await loadedInOne(saleId)) ?? epoch) === epoch,
-    /** Whether Postgres has said, since the server was connected, that the sale is loaded in this epoch. */
+    /** Whether Postgres has said, since the server was connected, that the sale is loaded in this epoch, and nothing else since. */
     isConfirmed(saleId: number, epoch: number) {
       const found = epochs.found(keys(saleId).state);
       return found?.epoch === epoch && found.confirmed.has(saleId);
