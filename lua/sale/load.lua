@@ -11,6 +11,7 @@
 --      5 segments      where a strategy with segments counts the units; only one strategy's counters exist at a time
 --      6 restocks      set of the numbers of applied restocks
 --      7 a copy of the buyers that Postgres knows, made by the caller; renamed or deleted
+--      8 sorted set of the reservations that Postgres has, made by the caller; deleted
 -- ARGV 1 units that are free in Postgres
 --      2 number of segments; 0 for one counter
 --      3 terms (see lib/terms.lua)
@@ -18,8 +19,7 @@
 --      5 epoch
 --      6 numbers of the restocks that the free units include and Redis has not applied, joined by spaces
 --      7 the epoch of the last load, if an answer may depend on a reservation without an order (CONFIRM=accepted); any; or none
---      8 reservations that Postgres has, joined by spaces
---      9 "<free units> <generation>" of a copy that is replaced if it still has both, and no reservation: the generation grows with each
+--      8 "<free units> <generation>" of a copy that is replaced if it still has both, and no reservation: the generation grows with each
 --        added unit or buyer, and everything else takes units; or ''
 -- Reply  1 when it was loaded, 0 when it had been
 --#include terms
@@ -31,10 +31,10 @@ local known = before == epoch
 local present = known and redis.call('HEXISTS', counters, segments > 0 and '0' or 'remaining') == 1
 
 local function isAsSeen()
-  if ARGV[9] == '' or redis.call('ZCARD', reservations) > 0 then return false end
+  if ARGV[8] == '' or redis.call('ZCARD', reservations) > 0 then return false end
   local free, values = 0, counterValues(state, counters)
   for i = 2, #values, 2 do free = free + tonumber(values[i]) end
-  return ARGV[9] == string.format('%.0f ', free) .. (redis.call('HGET', state, 'generation') or '')
+  return ARGV[8] == string.format('%.0f ', free) .. (redis.call('HGET', state, 'generation') or '')
 end
 local isReplaced = present and isAsSeen()
 
@@ -46,12 +46,13 @@ setTerms(state, ARGV[3])
 if present and not isReplaced then
   -- Additional segments start empty and borrow units.
   for i = 1, segments - 1 do redis.call('HSETNX', counters, i, 0) end
-  redis.call('DEL', copy)
+  redis.call('DEL', copy, KEYS[8])
   return 0
 end
 
 if before and not known and ARGV[7] ~= 'any' and ARGV[7] ~= before then redis.call('DEL', reservations) end
-for member in ARGV[8]:gmatch('%S+ %S+ %S+') do redis.call('ZREM', reservations, member) end
+redis.call('ZDIFFSTORE', reservations, 2, reservations, KEYS[8])
+redis.call('DEL', KEYS[8])
 redis.call('HDEL', state, 'remaining')
 --#include clock
 local extra = tonumber(ARGV[4])

@@ -21,6 +21,7 @@ const TRIES: Readonly<Record<string, (key: string) => readonly (string | number)
   ...withKey(['zcount', 0, 1], ['zmscore', 'a'], ['zrange', 0, 1], ['zrangebyscore', 0, 1], ['zrank', 'a']),
   ...withKey(['zrem', 'a'], ['zremrangebyscore', 0, 1], ['zrevrange', 0, 1], ['zscan', 0], ['zscore', 'a']),
   rename: (key) => [key, key],
+  zdiffstore: (key) => [key, 1, key],
   ...withKey(['setnx', '0'], ['delifeq', '0'], ['delex', 'IFEQ', '0']), // a server that lacks a command denies nothing
   'command|info': () => ['get'],
   del: (key) => [key], // last

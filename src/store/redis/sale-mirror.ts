@@ -24,10 +24,8 @@ import { lastCopies } from './last-copy.ts';
 import { defineScript } from './load-script.ts';
 import { callsFor, keysOf, lastEpochOf, type SaleKeys, unitKeys } from './sale-keys.ts';
 import { madeAtMs, memberOf, readMember, versionedTerms } from './sale-records.ts';
-import { takeSnapshot } from './sale-snapshot.ts';
+import { membersOf, takeSnapshot } from './sale-snapshot.ts';
 
-/** Reservations that one command searches; Redis serves others after it. */
-const SCAN_PAGE = 1_000;
 /** Times that a load begins again because the sale was loaded elsewhere meanwhile. */
 const LOAD_TRIES = 5;
 /** Sales whose keys are cached. */
@@ -102,7 +100,7 @@ export function createSaleMirror(
   const unclaim = defineScript(redis, 'sale/unclaim', 1);
   const acknowledge = defineScript<readonly number[]>(redis, 'sale/acknowledge');
   const restoreBuyers = defineScript(redis, 'sale/restore-buyers', 2);
-  const load = defineScript<number>(redis, 'sale/load', 7);
+  const load = defineScript<number>(redis, 'sale/load', 8);
   const applyChange = defineScript<number>(redis, 'sale/apply-change', 4);
   const restock = defineScript<number | null>(redis, 'sale/restock', 3);
   const setTerms = defineScript<number>(redis, 'sale/set-terms', 1);
@@ -167,10 +165,10 @@ export function createSaleMirror(
         const taken = await takeSnapshot(redis, orders, sale.id, all.reservations);
         const counts = [taken.remaining, segments, versionedTerms(taken.terms), taken.value.extraUnits];
         const keepsOf = keepsReservations ? (isOver ? 'any' : (before ?? 'any')) : 'none';
-        const committed = taken.committed.map(memberOf).join(' '); // one argument: V8 bounds those of a call
         const asSeen = seen === null ? '' : `${seen.remaining} ${seen.generation}`;
-        const how = [...counts, epoch, taken.restocks.join(' '), keepsOf, committed, asSeen];
-        return (await load(...unitKeys(all), all.segments, all.restocks, taken.value.key, ...how)) === 1;
+        const how = [...counts, epoch, taken.restocks.join(' '), keepsOf, asSeen];
+        const copies = [taken.value.key, taken.committed] as const;
+        return (await load(...unitKeys(all), all.segments, all.restocks, ...copies, ...how)) === 1;
       }
       throw new FailureError(
         'redis',
@@ -245,19 +243,8 @@ export function createSaleMirror(
     async isReserved(saleId: number, orderId: string, userId: string | null): Promise<boolean> {
       if (userId !== null) return this.isReservedFor(saleId, userId, orderId);
       const { reservations } = keys(saleId);
-      let cursor = '0';
-      do {
-        const [next, found] = await redis.zscan(
-          reservations,
-          cursor,
-          'MATCH',
-          `* ${orderId} *`,
-          'COUNT',
-          SCAN_PAGE,
-        );
+      for await (const found of membersOf(redis, reservations, `* ${orderId} *`))
         if (found.length > 0) return true;
-        cursor = next;
-      } while (cursor !== '0');
       return false;
     },
     /** Whether a customer has a reservation. @param orderId only if it is this one */
