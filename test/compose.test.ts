@@ -130,6 +130,11 @@ it('waits for what becomes healthy or ends, and requires only what runs with it'
     }
 });
 
+it('starts every server again after a reboot, except those of redlock, which come back empty', () => {
+  const others = names.filter((name) => services[name].restart !== 'unless-stopped');
+  expect(others).toEqual([...inProfile('redlock'), 'cluster-create']);
+});
+
 it('publishes ports on the loopback only, each once', () => {
   for (const port of names.flatMap((name) => services[name].ports ?? []))
     expect(port).toMatch(/^127\.0\.0\.1:\d+:\d+$/);
