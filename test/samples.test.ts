@@ -183,7 +183,7 @@ it.for([
   const folder = await temporaryFolder('stampede-test-choose-');
   onTestFinished(() => rm(folder, { recursive: true, force: true, maxRetries: 10 }));
   const commands = commandsOf(text('docs/how-to/choose-a-lock.md')).find((code) =>
-    code.includes(`LOCK=${lock} npm start`),
+    new RegExp(`LOCK=${lock} .*npm start`).test(code),
   )!;
   const actual = { '/tmp/': `${folder}/`, ...(await freePorts(...ports)) };
   const listing = /^\/usr.*$/m.exec(text('docs/how-to/recover.md'))![0];
@@ -234,10 +234,12 @@ it.for([
 
 it('how to recover: dead tasks', async () => {
   await using service = await start();
-  await stores.sql.query(`INSERT INTO tasks (id, kind, payload, state) VALUES (7, 'nothing', '{}', 'dead')`);
+  await stores.sql.query(
+    `INSERT INTO tasks (id, kind, payload, state) VALUES (7, 'nothing', '{}', 'dead'), (8, 'nothing', '{}', 'dead')`,
+  );
   const said = await follow(blockWith(text('docs/how-to/recover.md'), 'state=dead'), service.host);
   expect(problemsIn(said)).toEqual([]);
-  expect(said.match(/"id":7,/g)).toHaveLength(2);
+  for (const id of [7, 8]) expect(said.match(new RegExp(`"id":${id},`, 'g'))).toHaveLength(2);
 });
 
 it("how to run a sale: an operator's day; then how to integrate: a signed payment", async () => {
