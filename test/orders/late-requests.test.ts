@@ -7,6 +7,7 @@ import { describe, expect, it } from 'vitest';
 import { type Answer, attempt, buy, call, cancel, createSale, eventually, pay } from '../support/client.ts';
 import { whileCommitsWait } from '../support/nemesis.ts';
 import { openScene } from '../support/scene.ts';
+import { openOwnStores } from '../support/stores.ts';
 
 const scene = openScene();
 const { start, proxyTo, ordersOf, untilReserved } = scene;
@@ -106,32 +107,36 @@ describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
   });
 });
 
-it('a repeat does not release what a commit in progress is about to place', async () => {
-  const { sql } = scene.stores;
-  const service = await start({ STRATEGY: 'lua' });
-  const { id } = await createSale(service.url, 100);
-  expect((await buy(service.url, id, 'warm-up')).status).toBeLessThan(300);
-  // As with a frozen synchronous standby: commits hang, and hold their locks.
-  const standby = async (names: string) => {
-    await sql.query(`ALTER SYSTEM SET synchronous_standby_names = '${names}'`);
-    await sql.query('SELECT pg_reload_conf()');
-  };
-  const answers: Answer[] = [];
-  let customers = 0;
-  try {
-    await standby('none');
-    // Commits go on until Postgres has read the setting.
-    const next = () => attempt(service.url, id, `ann-${++customers}`);
-    answers.push(await eventually(next, ({ status }) => status !== 201));
-    const untilMs = Date.now() + 8_000; // the claim ends meanwhile
-    while (Date.now() < untilMs) answers.push(await attempt(service.url, id, `ann-${customers}`));
-  } finally {
-    await standby('');
-  }
-  for (const { problem } of answers) expect(problem).toBe('unknown-outcome');
-  const last = await buy(service.url, id, `ann-${customers}`, 1, 30_000);
-  expect(await ordersOf(id, `ann-${customers}`)).toEqual([last.body.orderId]);
-  expect(service.log.filter((line) => line.includes('repaired drift in Redis'))).toEqual([]);
+describe('a Postgres whose commits wait for a standby', () => {
+  const own = openScene(openOwnStores); // the setting is one of the whole server
+
+  it('a repeat does not release what a commit in progress is about to place', async () => {
+    const { sql } = own.stores;
+    const service = await own.start({ STRATEGY: 'lua' });
+    const { id } = await createSale(service.url, 100);
+    expect((await buy(service.url, id, 'warm-up')).status).toBeLessThan(300);
+    // As with a frozen synchronous standby: commits hang, and hold their locks.
+    const standby = async (names: string) => {
+      await sql.query(`ALTER SYSTEM SET synchronous_standby_names = '${names}'`);
+      await sql.query('SELECT pg_reload_conf()');
+    };
+    const answers: Answer[] = [];
+    let customers = 0;
+    try {
+      await standby('none');
+      // Commits go on until Postgres has read the setting.
+      const next = () => attempt(service.url, id, `ann-${++customers}`);
+      answers.push(await eventually(next, ({ status }) => status !== 201));
+      const untilMs = Date.now() + 8_000; // the claim ends meanwhile
+      while (Date.now() < untilMs) answers.push(await attempt(service.url, id, `ann-${customers}`));
+    } finally {
+      await standby('');
+    }
+    for (const { problem } of answers) expect(problem).toBe('unknown-outcome');
+    const last = await buy(service.url, id, `ann-${customers}`, 1, 30_000);
+    expect(await own.ordersOf(id, `ann-${customers}`)).toEqual([last.body.orderId]);
+    expect(service.log.filter((line) => line.includes('repaired drift in Redis'))).toEqual([]);
+  });
 });
 
 describe('CONFIRM=accepted', () => {
