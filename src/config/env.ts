@@ -282,6 +282,12 @@ const withoutSecrets = (text: string) => text.replace(/^.*@/s, '…@').replace(/
 /** REDIS_URL of a service without Redis; TASK_WEBHOOK_URL of one whose tasks are only logged. */
 export const NONE = 'none';
 
+/** The schema that a Postgres URL names; null: none, or the URL is not valid. */
+function schemaOf(url = ''): string | null {
+  const address = parseDatabaseUrl(url);
+  return typeof address === 'string' ? null : address.schema;
+}
+
 function schema(choices: Choices) {
   return variables(choices).check(({ value, issues }) => {
     const mistake = (name: keyof typeof value, message: string) =>
@@ -289,6 +295,9 @@ function schema(choices: Choices) {
     const { DATABASE_URL, MIGRATION_DATABASE_URL, PORT, ADMIN_PORT } = value;
     if (MIGRATION_DATABASE_URL !== undefined && DATABASE_URL === undefined)
       mistake('MIGRATION_DATABASE_URL', 'needs DATABASE_URL: a local Postgres has its own roles');
+    const schemas = [DATABASE_URL, MIGRATION_DATABASE_URL].map(schemaOf);
+    if (MIGRATION_DATABASE_URL !== undefined && schemas[0] !== schemas[1])
+      mistake('MIGRATION_DATABASE_URL', 'must name the same schema as DATABASE_URL');
     if (ADMIN_PORT === PORT && PORT !== 0) mistake('ADMIN_PORT', 'must not be PORT');
     if (value.ADMIN_HOST !== undefined && ADMIN_PORT === undefined) mistake('ADMIN_HOST', 'needs ADMIN_PORT');
     if (value.EVENTS !== undefined && (value.EVENT_WEBHOOK_URL ?? NONE) === NONE)

@@ -104,6 +104,9 @@ describe('the configuration', () => {
     expect(problemsOf({ DATABASE_URL: 'postgresql://db/shop', MIGRATION_DATABASE_URL: 'db' })).toHaveLength(
       1,
     );
+    expect(problemsOf({ DATABASE_URL: 'postgresql://db/shop?schema=a', MIGRATION_DATABASE_URL })).toEqual([
+      'MIGRATION_DATABASE_URL="…@db/shop" must name the same schema as DATABASE_URL',
+    ]);
   });
 
   it('takes the code of a currency', () => {

@@ -114,6 +114,12 @@ describe('a start is refused, and says what to do,', () => {
   });
 });
 
+it('a role that may not use the schema public yet is given that by the role that migrates', async () => {
+  const url = await database('TEMPLATE template0');
+  await withPostgres(url, (client) => client.query('REVOKE ALL ON SCHEMA public FROM PUBLIC'));
+  expect(await refusal(asRole(url), url)).toBe('none');
+});
+
 it('?schema= has the tables, and every statement, in a schema of that name', async () => {
   const url = like(await database('TEMPLATE template0'), 'schema=shop');
   expect(await refusal(url)).toBe('none');

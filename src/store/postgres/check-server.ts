@@ -10,6 +10,7 @@ const OLDEST = 15;
 interface Session {
   readonly version: number;
   readonly encoding: string;
+  /** The first of search_path. A role that may not use `public` yet is given that by the migration. */
   readonly schema: string | null;
   readonly role: string;
   readonly pid: number;
@@ -52,7 +53,9 @@ export async function missingOnServer(
 async function readSession(client: pg.ClientBase): Promise<Session> {
   const { rows } = await client.query<Session>(
     `SELECT current_setting('server_version_num')::int / 10000 AS version, current_setting('server_encoding') AS encoding,
-       current_schema() AS schema, quote_ident(current_user) AS role, pg_backend_pid() AS pid`,
+       coalesce(current_schema(), CASE WHEN 'public' = ANY (path) THEN 'public' END) AS schema,
+       quote_ident(current_user) AS role, pg_backend_pid() AS pid
+     FROM string_to_array(translate(current_setting('search_path'), '" ', ''), ',') AS path`,
   );
   return rows[0]!;
 }
