@@ -7,7 +7,7 @@
  * A change is published once it is replicated: a promoted standby must not lack what Redis has. Each is idempotent in Redis
  * (lua/sale/apply-change.lua, restock.lua), so a row is deleted after Redis has applied it. Changes to one order are
  * published in sequence. A change is applied to the copy of its sale that was loaded last, so a process that is connected to an old
- * primary leaves it to the others, for longer than two are in use. A sale that is not in Redis is loaded from Postgres, which includes the
+ * primary leaves it to the others: a change of a sale that was loaded in a newer epoch is not deleted there. A sale that is not in Redis is loaded from Postgres, which includes the
  * change; a change whose sale is not loaded is kept for a while, in case a load began before the change. The search leaves out the sales of
  * changes that are kept for a moment, so that they do not hold up those behind them.
  */
@@ -82,6 +82,13 @@ const LOCK = {
 
 const PUBLISH = 'publish changes';
 
+type Applied =
+  | 'kept'
+  | 'failed'
+  | { readonly error: unknown }
+  /** An epoch; null: whatever the sale was loaded in. */
+  | { readonly unlessNewerThan: number | null };
+
 type Which =
   | { readonly orderIds: readonly string[] }
   | { readonly saleId: number }
@@ -115,6 +122,32 @@ async function findReplicated(
   return rows.map(({ id }) => id);
 }
 
+/** $1 are changes that Redis is done with, and $2 null, or this process's epoch: then the change stays if its sale was loaded in a newer one. */
+const DELETE = {
+  name: 'outbox-delete',
+  text: `DELETE FROM mirror_outbox AS m USING unnest($1::bigint[], $2::int[]) AS done (id, epoch)
+    WHERE m.id = done.id AND NOT EXISTS (
+      SELECT FROM sales JOIN redis_epochs AS loaded ON loaded.epoch = mirror_epoch JOIN redis_epochs AS own ON own.epoch = done.epoch
+      WHERE sales.id = m.sale_id AND loaded.first_seen_at > own.first_seen_at)
+    RETURNING m.id`,
+};
+
+const isDone = (result: Applied) => typeof result === 'object' && 'unlessNewerThan' in result;
+
+/** @returns the ids of the changes that are deleted */
+async function deleteDone(client: pg.PoolClient, rows: readonly Row[], results: readonly Applied[]) {
+  const ids: string[] = [];
+  const epochs: (number | null)[] = [];
+  for (const [i, result] of results.entries()) {
+    if (typeof result !== 'object' || !('unlessNewerThan' in result)) continue;
+    ids.push(rows[i]!.id);
+    epochs.push(result.unlessNewerThan);
+  }
+  if (ids.length === 0) return new Set<string>();
+  const deleted = await client.query<{ id: string }>({ ...DELETE, values: [ids, epochs] });
+  return new Set(deleted.rows.map(({ id }) => id));
+}
+
 /**
  * Publishes one batch of changes: of some orders, of a sale, or the oldest of all. Never throws.
  * @returns how many were published or kept for now
@@ -127,18 +160,22 @@ export async function relayOutbox(context: RelayContext, which: Which): Promise<
     else context.onError?.(error);
   };
 
-  /** @returns whether Redis is done with it: it has applied the change, or will load it from Postgres; or why Redis is unavailable */
-  async function apply(row: Row): Promise<boolean | 'kept' | { readonly error: unknown }> {
+  /**
+   * @returns whether Redis is done with it: it has applied the change, or will load it from Postgres, unless the sale was loaded in a
+   *   newer epoch than this one; or why Redis is unavailable
+   */
+  async function apply(row: Row): Promise<Applied> {
     const sale = `sale ${row.saleId}`;
     try {
       const result = await mirror.applyChange(row, row.loadedIn);
       health?.succeeded(sale);
-      if (result === 'applied') return true;
-      return row.ageMs > (result === 'elsewhere' ? outboxElsewhereMs : outboxKeepMs) || 'kept';
+      if (result !== 'applied' && row.ageMs < outboxKeepMs) return 'kept';
+      const isOthers = result === 'elsewhere' && row.ageMs < outboxElsewhereMs;
+      return { unlessNewerThan: isOthers ? mirror.knownEpoch(row.saleId) : null };
     } catch (error) {
       if (!isRedisDefect(error)) return { error };
       failed(sale, error); // a key of this sale has another type: the changes of other sales go first
-      return false;
+      return 'failed';
     }
   }
 
@@ -146,15 +183,16 @@ export async function relayOutbox(context: RelayContext, which: Which): Promise<
     const values = [limits.outboxBatch, ids];
     const { rows } = await client.query<Row>({ ...LOCK, values });
     const results = await Promise.all(rows.map(apply));
-    const done = rows.flatMap(({ id }, i) => (results[i] === true ? [id] : []));
-    const kept = rows.filter((_, i) => results[i] === 'kept');
+    const deleted = await deleteDone(client, rows, results);
+    const kept = rows.filter(
+      ({ id }, i) => !deleted.has(id) && (results[i] === 'kept' || isDone(results[i]!)),
+    );
     const untilMs = performance.now() + limits.outboxPauseMs;
     if ('paused' in which) for (const { saleId } of kept) which.paused.set(saleId, untilMs);
-    if (done.length > 0) await client.query('DELETE FROM mirror_outbox WHERE id = ANY($1)', [done]);
-    const unavailable = results.find((result) => typeof result === 'object');
+    const unavailable = results.find((result) => typeof result === 'object' && 'error' in result);
     if (unavailable === undefined) health?.succeeded(PUBLISH);
     else failed(PUBLISH, unavailable.error);
-    return done.length + kept.length;
+    return deleted.size + kept.length;
   }
 
   try {

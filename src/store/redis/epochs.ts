@@ -130,7 +130,7 @@ export function redisEpochs(
     /** Ends this epoch of the server that has a key, unless another process has. @returns the new one @throws as `current` does */
     async renew(key: string, epoch: number): Promise<number> {
       await pool.query(
-        `UPDATE redis_epochs SET epoch = DEFAULT,
+        `UPDATE redis_epochs SET epoch = DEFAULT, first_seen_at = DEFAULT,
            retired = (array_append(retired, epoch))[greatest(1, cardinality(retired) + 2 - $2):] WHERE epoch = $1`,
         [epoch, limits.retiredEpochs],
       );
