@@ -132,14 +132,15 @@ const DELETE = {
     RETURNING m.id`,
 };
 
-const isDone = (result: Applied) => typeof result === 'object' && 'unlessNewerThan' in result;
+const isDone = (result: Applied): result is Extract<Applied, { readonly unlessNewerThan: unknown }> =>
+  typeof result === 'object' && 'unlessNewerThan' in result;
 
 /** @returns the ids of the changes that are deleted */
 async function deleteDone(client: pg.PoolClient, rows: readonly Row[], results: readonly Applied[]) {
   const ids: string[] = [];
   const epochs: (number | null)[] = [];
   for (const [i, result] of results.entries()) {
-    if (typeof result !== 'object' || !('unlessNewerThan' in result)) continue;
+    if (!isDone(result)) continue;
     ids.push(rows[i]!.id);
     epochs.push(result.unlessNewerThan);
   }
