@@ -129,7 +129,7 @@ it('each statement gets its own answer, whatever fails beside it', { timeout: 60
 it('each statement of those sent together may take its whole time', async () => {
   const store = openPostgres(stores.databaseUrl, () => {});
   onTestFinished(() => store.close());
-  Object.assign(store.pool.options, { query_timeout: 2_000 });
+  Object.assign(store.pool.options, { query_timeout: 3_000 });
   const slow = (client: pg.PoolClient) => client.query({ name: 'slow', text: 'SELECT pg_sleep(1.2)' });
   const read = await inTransaction<number, readonly unknown[]>(
     store.pool,
