@@ -2,15 +2,14 @@
 FROM node:22.23.3-bookworm-slim@sha256:43ac6c60b8f89723f746e8a92ce91abd5017e627ce1ddfe4238355d3a30b772c AS base
 WORKDIR /app
 
-# With the development dependencies: the compiler, and the Prisma CLI that generates the client.
+# With the development dependencies: esbuild, and the Prisma CLI that generates the client.
 FROM base AS build
 COPY package.json package-lock.json .npmrc prisma.config.ts ./
 COPY prisma prisma
 RUN npm ci
-COPY tsconfig.json tsconfig.build.json ./
 COPY scripts scripts
 COPY src src
-RUN npm run build && rm dist/.tsbuildinfo
+RUN npm run build && rm dist/.build.json
 
 # --omit=optional leaves out the compiler, which is an optional peer of @prisma/client. --ignore-scripts: dist/ contains the
 # compiled client, so nothing is generated here.

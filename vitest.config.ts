@@ -21,6 +21,7 @@ const shared = (groupOrder: number) => ({
   expect: { poll: { timeout: 90_000 } },
   // For two cores: of a file's time most is spent waiting for stores, leases and starts of services.
   maxWorkers: 4,
+  isolate: false,
   sequence: { groupOrder },
 });
 

@@ -51,7 +51,7 @@ export interface FromProxies {
 /** @throws when a URL names no host, or the proxies cannot be started */
 export async function openFarStores({ databaseUrl, redisUrl, rttMs }: FarOptions): Promise<FarStores> {
   const open = [endpoint(databaseUrl, 5_432), endpoint(redisUrl, 6_379)];
-  const program = startProgram<ToProxies, FromProxies>('lab/proxy-process.ts');
+  const program = startProgram<ToProxies, FromProxies>('proxy-process');
   let orders = 0;
   const order = (what: Omit<ToProxies, 'number'>): Promise<FromProxies> => {
     const number = ++orders;

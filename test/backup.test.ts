@@ -14,7 +14,7 @@ import { attempt, call, createSale, patch, pay } from './support/client.ts';
 import { opened } from './support/opened.ts';
 import { below, commandsOf, execute, samplesOf, standIns, text } from './support/samples.ts';
 import { OwnRedis } from './support/servers.ts';
-import { startService } from './support/service.ts';
+import { spawnService } from './support/service.ts';
 
 const page = text('docs/how-to/back-up.md');
 /** In place of the three dots. */
@@ -98,7 +98,7 @@ it.skipIf(major === null)(
   { timeout: 600_000 },
   async () => {
     const first = await startServer('first');
-    await using before = await startService(urls(first));
+    await using before = await spawnService(urls(first));
     const { id } = await createSale(before.url, 3);
     const ann = await attempt(before.url, id, 'ann');
     await follow(first, 'Back up');
@@ -119,7 +119,7 @@ it.skipIf(major === null)(
     expect(Number(started)).toBeGreaterThan(later.id);
 
     const { DATABASE_URL, REDIS_URL } = urls(second);
-    await using after = await startService({ DATABASE_URL, REDIS_URL });
+    await using after = await spawnService({ DATABASE_URL, REDIS_URL });
     expect((await attempt(after.url, id, 'dee')).body).toMatchObject({ reason: 'paused' });
     await patch(`${after.url}/sales/${id}`, { paused: false });
     const answers = [];

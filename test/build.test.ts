@@ -1,12 +1,22 @@
-/** What keeps the service from being built is named before the compiler runs. */
+/** The build: what it makes follows the sources, and what keeps it from being made is named. */
 import { spawnSync } from 'node:child_process';
-import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  chmodSync,
+  copyFileSync,
+  mkdirSync,
+  mkdtempSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { startLocalStores } from '../src/local/stores.ts';
+import { copySources } from './support/service.ts';
 
-const SCRIPT = 'check-build.js';
+const SCRIPT = 'scripts/build.js';
 const NOBODY = 65_534;
 const isRoot = process.getuid?.() === 0;
 let folder: string;
@@ -15,16 +25,19 @@ const requireNode = (node: string) =>
   writeFileSync(inFolder('package.json'), JSON.stringify({ type: 'module', engines: { node } }));
 function createDist(mode: number) {
   mkdirSync(inFolder('dist'));
-  writeFileSync(inFolder('dist/.tsbuildinfo'), '');
+  writeFileSync(inFolder('dist/start.js'), '');
   chmodSync(inFolder('dist'), mode);
 }
 
 beforeEach(() => {
   folder = mkdtempSync(path.join(tmpdir(), 'stampede-test-build-'));
   chmodSync(folder, 0o755);
-  copyFileSync(new URL(`../scripts/${SCRIPT}`, import.meta.url), inFolder(SCRIPT));
+  mkdirSync(inFolder('scripts'));
+  copyFileSync(new URL(`../${SCRIPT}`, import.meta.url), inFolder(SCRIPT));
   requireNode('>=20.19');
-  mkdirSync(inFolder('node_modules/typescript'), { recursive: true });
+  // It is not run: all of these builds are refused.
+  mkdirSync(inFolder('node_modules/esbuild'), { recursive: true });
+  writeFileSync(inFolder('node_modules/esbuild/index.js'), '');
 });
 afterEach(() => rmSync(folder, { recursive: true }));
 
@@ -40,14 +53,10 @@ function check() {
 }
 
 const denied = (place: string) =>
-  `This user cannot write the compiled service to ${place} (EACCES). Change the owner with sudo chown -R ` +
+  `This user cannot write the built service to ${place} (EACCES). Change the owner with sudo chown -R ` +
   `${NOBODY}:${NOBODY} '${place}', or copy the project to a folder of your own and run it there.\n`;
 const refusals: [string, () => void, () => string][] = [
-  [
-    'no compiler',
-    () => rmSync(inFolder('node_modules'), { recursive: true }),
-    () => 'dist/commands/start.js',
-  ],
+  ['no esbuild', () => rmSync(inFolder('node_modules'), { recursive: true }), () => 'dist/commands/start.js'],
   ['an old Node.js', () => requireNode('>=99.1'), () => 'is too old: Stampede needs >=99.1.\n'],
   ['a project of another user', () => {}, () => denied(folder)],
   ['a folder of another user', () => createDist(0o755), () => denied(inFolder('dist'))],
@@ -65,12 +74,24 @@ it.each(refusals.filter(([what]) => isRoot || !what.includes('another user')))(
   },
 );
 
-it('a folder that can be written passes, and is made when missing; only the first build is announced', () => {
-  chmodSync(folder, 0o777);
-  expect(check()).toEqual({ status: 0, stderr: expect.stringContaining('for the first start only') });
-  writeFileSync(inFolder('dist/.tsbuildinfo'), '');
-  chmodSync(inFolder('dist/.tsbuildinfo'), 0o666);
-  expect(check()).toEqual({ status: 0, stderr: '' });
+it('builds what a changed source needs, and nothing when none has changed', async () => {
+  await using copy = await copySources();
+  const build = () => spawnSync(process.execPath, [SCRIPT], { cwd: copy.folder, encoding: 'utf8' });
+  const start = path.join(copy.folder, 'dist/commands/start.js');
+  const builtMs = () => statSync(start).mtimeMs;
+  const help = () =>
+    spawnSync(process.execPath, ['--enable-source-maps', start, '--help'], { encoding: 'utf8' });
+  expect(build()).toMatchObject({ status: 0, stderr: '' });
+  const firstMs = builtMs();
+  expect(build()).toMatchObject({ status: 0 });
+  expect(builtMs()).toBe(firstMs);
+
+  appendFileSync(path.join(copy.folder, 'src/config/arguments.ts'), "throw new Error('here');\n");
+  expect(build()).toMatchObject({ status: 0 });
+  // A stack names the source, also where dependencies are in the same file.
+  expect(help().stderr).toMatch(/src\/config\/arguments\.ts:\d+/);
+  appendFileSync(path.join(copy.folder, 'src/config/arguments.ts'), '!\n');
+  expect(build()).toMatchObject({ status: 1, stderr: expect.stringContaining('src/config/arguments.ts') });
 });
 
 /** Skipped where the kernel does not let root mount, such as in an unprivileged container. */

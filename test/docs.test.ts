@@ -44,14 +44,18 @@ const { scripts, version } = JSON.parse(text('package.json'));
 const example = text('.env.example');
 /** Variables of Node and of bench/load/k6. */
 const NOT_OURS = ['NODE_EXTRA_CA_CERTS', 'URL', 'STOCK', 'PATH', 'LD_LIBRARY_PATH'];
-/** dist/commands/start.js → src/commands/start.ts */
-const sourceOf = (file: string) => file.replace(/^dist(.*)\.js$/, 'src$1.ts');
+/** dist/commands/start.js → src/commands/start.ts, dist/commands/bench.js → bench/main.ts */
+const sourceOf = (file: string) =>
+  file
+    .replace('dist/commands/bench.js', 'bench/main.ts')
+    .replace('dist/commands/race.js', 'bench/race/main.ts')
+    .replace(/^dist(.*)\.js$/, 'src$1.ts');
 
 /** The source that reads the options of a script. */
 function programOf(script: string): string {
-  const [, file = ''] = /node (?:--\S+ (?:tsx )?)*((?:bench|dist|scripts|src)\/\S+)/.exec(script) ?? [];
+  const file = /(?:(?:dist|scripts|src)\/[\w/-]+\.[jt]s)(?= |$)(?!.* exec)/.exec(script)?.[0] ?? '';
   const suites =
-    file === 'bench/main.ts' ? ['bench/kit/options.ts', ...filesBelow('bench/suites', /ts$/)] : [];
+    sourceOf(file) === 'bench/main.ts' ? ['bench/kit/options.ts', ...filesBelow('bench/suites', /ts$/)] : [];
   return [sourceOf(file), ...suites]
     .filter((one) => one.endsWith('.ts'))
     .map(text)

@@ -36,7 +36,7 @@ export function autocannonGenerator(
       const { signal, durationMs, record, onSent } = load;
       signal.throwIfAborted();
       const workers = Array.from({ length: Math.min(most, load.connections) }, () =>
-        startProgram<WorkerLoad, FromWorker>('bench/load/autocannon-worker.ts'),
+        startProgram<WorkerLoad, FromWorker>('autocannon-worker'),
       );
       const end = async () => void (await Promise.all(workers.map((one) => one[Symbol.asyncDispose]())));
       await using _ = { [Symbol.asyncDispose]: end };

@@ -27,7 +27,7 @@ export class LockClients implements AsyncDisposable {
 
   constructor() {
     setMaxListeners(0, this.#escaped.signal);
-    this.#program = startProgram<Command, FromProcess>('lab/clients/lock-client.ts');
+    this.#program = startProgram<Command, FromProcess>('lock-client');
     this.#program.onMessage((message) => {
       if (message.kind === 'reply') this.#pending.get(message.id)?.(message);
       else this.onEvent(message);

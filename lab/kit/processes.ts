@@ -5,7 +5,6 @@ import { delimiter, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
-const loader = import.meta.resolve('tsx');
 const keptLines = 40;
 
 const running = new Set<ChildProcess>();
@@ -48,22 +47,22 @@ export interface Program<To, From extends Message> extends Started {
 }
 
 /**
- * @param path from the root of the repository, such as "lab/proxy-process.ts"
+ * @param name of scripts/build.js, such as "proxy-process"
  * @param nodeOptions of the node that runs it
  */
 export function startProgram<To extends object, From extends Message>(
-  path: string,
+  name: string,
   nodeOptions: readonly string[] = [],
 ): Program<To, From> {
   // Another process group: Ctrl-C in the terminal is for the bench, which then ends what it started.
-  const child = fork(fileURLToPath(new URL(`../../${path}`, import.meta.url)), [], {
-    execArgv: [...nodeOptions, '--import', loader],
+  const child = fork(fileURLToPath(new URL(`../../dist/programs/${name}.js`, import.meta.url)), [], {
+    execArgv: ['--enable-source-maps', ...nodeOptions],
     serialization: 'advanced',
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
     env: { ...process.env, NODE_ENV: 'production' },
     detached: true,
   });
-  const started = watched(child, { name: path });
+  const started = watched(child, { name });
   return {
     ...started,
     send: (message) => void child.send(message, () => {}),

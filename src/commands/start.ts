@@ -5,9 +5,6 @@
  *        │ mistakes: exit 1
  *        ▼
  *   (nothing started)      signal or failure, at any moment: what was started is stopped, last first
- *
- * With --check it ends before the local stores, having checked that they can be started: scripts/check-start.js does that before
- * the first build.
  */
 import cluster from 'node:cluster';
 import { randomBytes } from 'node:crypto';
@@ -25,13 +22,7 @@ import { folderCheck, LOCAL_FOLDER } from '../local/urls.ts';
 import { createLogger } from '../metrics/logger.ts';
 import { Closers, choices } from '../service/core.ts';
 import { adminAddressOf, createService } from '../service/service.ts';
-import {
-  checkStores,
-  findStores,
-  migrateStores,
-  type StoreUrls,
-  withAvailableRedis,
-} from '../service/startup.ts';
+import { findStores, migrateStores, type StoreUrls, withAvailableRedis } from '../service/startup.ts';
 import { onStopMessage, reportOpening, reportServing, startWorkers } from '../service/workers.ts';
 import { strategies } from '../strategies/registry.ts';
 
@@ -42,7 +33,7 @@ const HELP = `npm start starts the service. Its settings are variables of the en
 const closers = new Closers();
 
 async function main(): Promise<void> {
-  const { values } = readArguments({ check: { type: 'boolean' }, help: { type: 'boolean' } });
+  const { values } = readArguments({ help: { type: 'boolean' } });
   if (values.help) {
     process.stdout.write(HELP);
     return;
@@ -68,7 +59,7 @@ async function main(): Promise<void> {
   if (cluster.isWorker) onStopMessage(stop);
   onStopSignals(process, cluster.isWorker ? IGNORED : stopping(stop, log));
   try {
-    await start(config, values.check === true, log);
+    await start(config, log);
   } catch (error) {
     if (isStopping) return; // the stop ended what was starting, and ends this process when it is complete
     closing.uninstall();
@@ -77,8 +68,7 @@ async function main(): Promise<void> {
   }
 }
 
-/** @param isCheck ends before the local stores */
-async function start(given: Config, isCheck: boolean, log: Logger): Promise<void> {
+async function start(given: Config, log: Logger): Promise<void> {
   const adminAddress = adminAddressOf(given);
   if (cluster.isPrimary) {
     // First: the service that uses the stores also has its port, and another port would not help.
@@ -88,7 +78,6 @@ async function start(given: Config, isCheck: boolean, log: Logger): Promise<void
   }
   const parse = (changes: object) => parseEnv({ ...process.env, ...changes }, choices);
   const { config, notice } = await withAvailableRedis(given, parse, log);
-  if (isCheck) return checkStores(config);
   if (notice !== null) log.warn(notice);
   const urls = await findStores(config, log, (stop) => closers.add(stop));
   if (cluster.isPrimary) {

@@ -1,5 +1,5 @@
 /**
- * Scripts and styles of the pages, built by scripts/build-pages.js, read at start and served from memory in the encoding that the
+ * Scripts and styles of the pages, built by scripts/build.js, read at start and served from memory in the encoding that the
  * client accepts. A URL contains a hash of the content, so browsers cache it indefinitely.
  */
 import { createHash } from 'node:crypto';

@@ -81,7 +81,7 @@ export async function stopOrphanedPostgres(folder: string, say: (line: string) =
 }
 
 /** Finds the program and the account of a server. @param folder the server's data is in a subfolder @throws LocalStoreError */
-export async function checkPostgres(folder: string, binaries?: PostgresBinaries) {
+async function findPostgres(folder: string, binaries?: PostgresBinaries) {
   const { server, major } = binaries ?? (await preparePostgresBinaries());
   return { ...(await chooseAccount({ server: 'Postgres', folder, program: server })), major };
 }
@@ -94,7 +94,7 @@ async function prepare(options: PostgresOptions): Promise<Prepared> {
     throw new LocalStoreError('folder-in-use', `A Postgres (pid ${running.pid}) already runs on ${folder}.`);
   }
   const password = options.password ?? readOrCreateSecret(folder);
-  const { account, program, major } = await checkPostgres(join(folder, '..'), options.binaries);
+  const { account, program, major } = await findPostgres(join(folder, '..'), options.binaries);
   const data = await prepareDataFolder({
     folder,
     initdb: join(dirname(program), 'initdb'),

@@ -172,10 +172,7 @@ async function startOnce(
 }
 
 /** Finds the program and the account of a server. @param folder the server's data is in a subfolder @throws LocalStoreError */
-export async function checkRedis(
-  folder: string,
-  { program, say }: Pick<RedisOptions, 'program' | 'say'> = {},
-) {
+async function findRedis(folder: string, { program, say }: Pick<RedisOptions, 'program' | 'say'> = {}) {
   const path = program ?? (await ensureRedisServer(say ? { say } : {})).path;
   return chooseAccount({ server: 'Redis', folder, program: { path, tree: path } });
 }
@@ -188,7 +185,7 @@ export async function startRedisServer(options: RedisOptions): Promise<RedisServ
   if (running !== undefined) {
     throw new LocalStoreError('folder-in-use', `A Redis (pid ${running.pid}) already runs on ${folder}.`);
   }
-  const { account, program } = await checkRedis(join(folder, '..'), options);
+  const { account, program } = await findRedis(join(folder, '..'), options);
   if (account.ids !== null) await changeOwner(folder, account);
   for (let tries = 1; ; tries++) {
     throwIfAborted(options.signal);

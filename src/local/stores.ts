@@ -19,9 +19,8 @@ import {
   openSync,
   realpathSync,
 } from 'node:fs';
-import { createRequire } from 'node:module';
-import { dirname, extname, join, resolve } from 'node:path';
-import { fileURLToPath, pathToFileURL } from 'node:url';
+import { join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { diskAdvice, inUse, LocalStoreError, systemCode } from './errors.ts';
 import { type FolderLock, lockFolder, ownerOf } from './folder-lock.ts';
 import type { GuardianMessage, GuardianOrder } from './guardian-protocol.ts';
@@ -104,15 +103,7 @@ function unusable(path: string, cause: unknown): LocalStoreError {
   );
 }
 
-/** The guardian runs as plain JavaScript in a build, and with tsx as its loader from the sources. */
-function guardianCommand(): string[] {
-  const here = fileURLToPath(import.meta.url);
-  const extension = extname(here);
-  const guardian = join(dirname(here), `guardian${extension}`);
-  if (extension !== '.ts') return [guardian];
-  const loader = pathToFileURL(createRequire(import.meta.url).resolve('tsx')).href;
-  return ['--import', loader, guardian];
-}
+const GUARDIAN = fileURLToPath(new URL('../../dist/programs/guardian.js', import.meta.url));
 
 function openLog(folder: string): number {
   try {
@@ -125,7 +116,7 @@ function openLog(folder: string): number {
 function spawnGuardian(order: GuardianOrder): ChildProcess {
   const log = openLog(order.folder);
   try {
-    return spawn(process.execPath, [...guardianCommand(), JSON.stringify(order)], {
+    return spawn(process.execPath, [GUARDIAN, JSON.stringify(order)], {
       cwd: order.folder,
       detached: true,
       stdio: ['ignore', log, log, 'ipc'],

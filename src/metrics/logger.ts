@@ -1,5 +1,5 @@
 /** The log: one JSON object a line, or readable lines on a terminal. */
-import { type Logger, type LoggerOptions, pino } from 'pino';
+import { type DestinationStream, type Logger, type LoggerOptions, pino } from 'pino';
 
 export interface LogOptions {
   readonly level: string;
@@ -7,16 +7,18 @@ export interface LogOptions {
   readonly worker: number | null;
   /** Null: standard output is not a terminal. */
   readonly terminal: NodeJS.WritableStream | null;
+  /** Receives the lines in place of standard output. */
+  readonly to?: DestinationStream;
 }
 
-export async function createLogger({ level, worker, terminal }: LogOptions): Promise<Logger> {
+export async function createLogger({ level, worker, terminal, to }: LogOptions): Promise<Logger> {
   const options: LoggerOptions = {
     level,
     base: worker === null ? null : { worker },
     timestamp: pino.stdTimeFunctions.isoTime,
     serializers: { err: withoutSecrets },
   };
-  if (terminal === null) return pino(options);
+  if (terminal === null) return to === undefined ? pino(options) : pino(options, to);
   const { default: pretty } = await import('pino-pretty');
   const destination = terminal;
   return pino(options, pretty({ destination, sync: true, singleLine: true, translateTime: 'SYS:HH:MM:ss' }));

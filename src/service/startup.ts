@@ -1,13 +1,11 @@
 /** Finds the stores of a service: those that the configuration names, and local ones in place of the others. */
-import { dirname } from 'node:path';
 import pg from 'pg';
 import type { Logger } from 'pino';
 import type { Config } from '../config/env.ts';
 import { ConfigError, StartError } from '../config/errors.ts';
 import { serversOf } from '../config/urls/hosts.ts';
 import { LocalStoreError } from '../local/errors.ts';
-import { checkPostgres } from '../local/postgres-server.ts';
-import { checkRedis, ensureRedisServer } from '../local/redis-server.ts';
+import { ensureRedisServer } from '../local/redis-server.ts';
 import { startLocalStores } from '../local/stores.ts';
 import { LOCAL_FOLDER } from '../local/urls.ts';
 import { tlsAdvice } from '../store/failures/tls-advice.ts';
@@ -67,16 +65,6 @@ function parseAlone(parse: (changes: { readonly REDIS_URL: string }) => Config, 
     if (!(error instanceof ConfigError)) throw error;
     throw new LocalStoreError(missing.code, `${missing.message}\n${error.message}`, { cause: error });
   }
-}
-
-/**
- * Checks that the local stores of a configuration can be started, and starts none.
- * @throws LocalStoreError
- */
-export async function checkStores({ databaseUrl, redisUrl, postgresAlone }: Config): Promise<void> {
-  const project = dirname(LOCAL_FOLDER);
-  if (databaseUrl === null) await checkPostgres(project);
-  if (redisUrl === null && !postgresAlone) await checkRedis(project);
 }
 
 /**

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { call } from '../support/client.ts';
 import { openIssuer } from '../support/issuer.ts';
 import { opened } from '../support/opened.ts';
-import { startService, type TestService } from '../support/service.ts';
+import { type ServiceProcess, spawnService } from '../support/service.ts';
 import { envOf, openTestStores, published } from '../support/stores.ts';
 
 const ADMIN = '0123456789abcdef';
@@ -13,7 +13,7 @@ type Clock = keyof typeof CLOCKS;
 
 const stores = opened(openTestStores);
 const issuer = opened(openIssuer);
-const services = new Map<Clock, TestService>();
+const services = new Map<Clock, ServiceProcess>();
 beforeAll(async () => {
   const env = {
     ...envOf(stores),
@@ -25,7 +25,7 @@ beforeAll(async () => {
   const start = async ([clock, aheadMs]: [string, number]) => {
     const code = `const now = Date.now; Date.now = () => now() + ${aheadMs}`;
     const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(code)}`;
-    services.set(clock as Clock, await startService({ ...env, NODE_OPTIONS }));
+    services.set(clock as Clock, await spawnService({ ...env, NODE_OPTIONS }));
   };
   await Promise.all(Object.entries(CLOCKS).map(start));
 });

@@ -44,8 +44,8 @@ beforeAll(async () => {
   ]);
 });
 afterAll(async () => {
-  await service?.kill();
-  await guarded?.kill();
+  await service?.stop();
+  await guarded?.stop();
 });
 
 const bearer = (token: string) => ({ authorization: `Bearer ${token}` });

@@ -11,7 +11,7 @@ import type { RateLoad, RateResult } from '../../bench/load/rate.ts';
 import { auditSale } from '../../lab/audit/sale.ts';
 import { createSale } from '../../lab/clients/admin.ts';
 import { findProgram } from '../../lab/kit/processes.ts';
-import { startService } from '../support/service.ts';
+import { spawnService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 import { fakeShop, halfAnswer, users } from './fake-service.ts';
 
@@ -127,7 +127,7 @@ it('the numbers of several workers are added up', () => {
 describe('on the real service', () => {
   it('every generator leaves a history that the audit confirms', async () => {
     await using stores = await openTestStores();
-    await using service = await startService({ ...envOf(stores), STRATEGY: 'lua', ADMISSION_MS: '60000' });
+    await using service = await spawnService({ ...envOf(stores), STRATEGY: 'lua', ADMISSION_MS: '60000' });
     const { url } = service;
     const check = async (saleId: number, history: RateResult['history'], least: number): Promise<void> => {
       expect(history.filter(({ outcome }) => outcome === 'accepted').length).toBeGreaterThan(least);

@@ -18,7 +18,7 @@ import { call, eventually } from '../support/client.ts';
 import { openIndependent, openReplicated, redisLocks, waitingFor } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
 import { OwnRedis, openCluster } from '../support/servers.ts';
-import { startService } from '../support/service.ts';
+import { spawnService } from '../support/service.ts';
 import { openStoresWithRedis } from '../support/stores.ts';
 import { World } from '../support/world.ts';
 import { lockContract } from './lock-suite.ts';
@@ -104,7 +104,7 @@ it.each([
   const url = await loggedIn(stores.redisUrl);
   await stores.redis.call('ACL', 'SETUSER', user, without);
   const given = { DATABASE_URL: stores.databaseUrl, REDIS_URL: url, ...env };
-  await expect(startService(given)).rejects.toThrow(`ACL SETUSER ${user} ${rule}\n`);
+  await expect(spawnService(given)).rejects.toThrow(`ACL SETUSER ${user} ${rule}\n`);
 });
 
 it('a service with redis-cas does not start without its commands, of which a server has one or none', async () => {
@@ -112,7 +112,7 @@ it('a service with redis-cas does not start without its commands, of which a ser
   const REDIS_URL = await loggedIn(stores.redisUrl);
   const given = { DATABASE_URL: stores.databaseUrl, REDIS_URL, STRATEGY: 'global-lock', LOCK: 'redis-cas' };
   const rules = new RegExp(`ACL SETUSER ${user} (\\+(delifeq|delex) )?\\+command\\|info\\n`);
-  await expect(startService(given)).rejects.toThrow(rules);
+  await expect(spawnService(given)).rejects.toThrow(rules);
 });
 
 it('with the rules that the page adds for a cluster, a service sells on one and is denied nothing', async () => {

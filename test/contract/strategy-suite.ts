@@ -23,7 +23,7 @@ import {
 } from '../support/client.ts';
 import { judge } from '../support/judge.ts';
 import { opened } from '../support/opened.ts';
-import { startService, type TestService } from '../support/service.ts';
+import { type ServiceProcess, spawnService } from '../support/service.ts';
 import { envOf, openTestStores, type TestStores } from '../support/stores.ts';
 import { contractParts } from '../support/tier.ts';
 import { orderLife } from './order-life.ts';
@@ -41,8 +41,8 @@ export function strategyContract(
   const { guarantees, store } = strategies.get(name)!.description;
   const safe = guarantees.neverOversells;
   const stores = opened(open);
-  let a: TestService;
-  let b: TestService;
+  let a: ServiceProcess;
+  let b: ServiceProcess;
 
   const env = (strategy = name) => ({
     STRATEGY: strategy,
@@ -67,7 +67,7 @@ export function strategyContract(
   }
 
   beforeAll(async () => {
-    [a, b] = await Promise.all([startService(env()), startService(env())]);
+    [a, b] = await Promise.all([spawnService(env()), spawnService(env())]);
   });
 
   afterAll(() => Promise.all([a?.kill(), b?.kill()]));
@@ -200,7 +200,7 @@ export function strategyContract(
       const other = name === 'for-update' ? 'lua' : 'for-update';
       const sale = await createSale(a.url, 10);
       for (const user of users(2)) await buy(a.url, sale.id, user);
-      await using before = await startService(env(other));
+      await using before = await spawnService(env(other));
       for (const user of users(6)) await buy(before.url, sale.id, user);
       await before.stop();
       await expectSold(sale.id, 6);
@@ -221,7 +221,7 @@ export function strategyContract(
       await a.kill();
       const answers = (await rush).flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []));
       expect((await now(sale.id, answers)).findings).toEqual([]);
-      a = await startService(env());
+      a = await spawnService(env());
       await expectSound(sale.id, answers);
       const rest = await Promise.all(users(300).map((user, i) => buy(either(i), sale.id, user)));
       // Those without an order have taken one unit each.

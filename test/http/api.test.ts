@@ -314,7 +314,7 @@ describe('the service', () => {
     });
     // The right token is accepted meanwhile.
     expect((await call(`${guarded.url}/sales`, asked)).status).toBe(201);
-    expect(await guarded.stop()).toBe(0);
+    await guarded.stop();
     expect(guarded.log.join('\n')).not.toContain(token);
   });
 

@@ -5,11 +5,11 @@ import { expect, it } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import { call, createSale } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
-import { startService } from '../support/service.ts';
+import { spawnService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
-const service = opened(() => startService(envOf(stores)));
+const service = opened(() => spawnService(envOf(stores)));
 
 const openFiles = () => readdirSync(`/proc/${service.process.pid}/fd`).length;
 const port = () => Number(new URL(service.url).port);

@@ -8,7 +8,7 @@ import autocannon from 'autocannon';
 import { beforeAll, expect, it } from 'vitest';
 import { type Answer, buy, createSale } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
-import { startService } from '../support/service.ts';
+import { spawnService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 
 const FLOOD = { connections: 64, duration: 6, maxOverallRequests: 200_000, workers: 1 };
@@ -16,7 +16,7 @@ const PER_SECOND = 20;
 const POLITE = PER_SECOND * (FLOOD.duration - 2);
 
 const stores = opened(openTestStores);
-const service = opened(() => startService(envOf(stores)));
+const service = opened(() => spawnService(envOf(stores)));
 let saleId: number;
 let orderId: unknown;
 let runs = 0;

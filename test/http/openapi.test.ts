@@ -55,7 +55,7 @@ beforeAll(async () => {
   ]);
 });
 afterAll(async () => {
-  await Promise.all([open?.kill(), guarded?.kill()]);
+  await Promise.all([open?.stop(), guarded?.stop()]);
 });
 
 /** Operations with statuses, and problem slugs, seen so far. */

@@ -20,8 +20,8 @@ beforeAll(async () => {
   [service, split] = await Promise.all([startService(env), startService({ ...env, ADMIN_PORT: '0' })]);
 });
 afterAll(async () => {
-  await service?.kill();
-  await split?.kill();
+  await service?.stop();
+  await split?.stop();
 });
 
 /** Fetches a page, and lists the assets that it names. */

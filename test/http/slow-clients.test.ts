@@ -5,14 +5,14 @@ import { expect, it } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import { buy, call, createSale, eventually, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
-import { startService } from '../support/service.ts';
+import { spawnService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 
 const IDLE = 2_000;
 const POLITE = 50;
 
 const stores = opened(openTestStores);
-const service = opened(() => startService(envOf(stores)));
+const service = opened(() => spawnService(envOf(stores)));
 
 async function open(url = service.url): Promise<Socket> {
   const socket = connect(Number(new URL(url).port), '127.0.0.1');
@@ -72,7 +72,7 @@ it.runIf(process.platform === 'linux')(
   'leaves descriptors to the stores when clients take all others',
   async () => {
     const descriptors = limits.reservedDescriptors + 20;
-    const few = await startService(envOf(stores), { prepare: `ulimit -n ${descriptors}` });
+    const few = await spawnService(envOf(stores), { prepare: `ulimit -n ${descriptors}` });
     try {
       const made = () => createSale(few.url, 1).catch(() => null);
       const sale = (await eventually(made, (one) => one !== null))!;

@@ -39,7 +39,7 @@ beforeAll(async () => {
   );
 });
 afterAll(async () => {
-  await Promise.all((services ?? []).map((service) => service.kill()));
+  await Promise.all((services ?? []).map((service) => service.stop()));
   await Promise.all([links?.postgres.close(), links?.redis.close()]);
 });
 

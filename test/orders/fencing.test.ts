@@ -16,7 +16,7 @@ import { limits } from '../../src/config/limits.ts';
 import { homeSegment } from '../../src/domain/segments.ts';
 import { scriptText } from '../../src/locks/adapters/scripts.ts';
 import { type Answer, attempt, buy, createSale, users } from '../support/client.ts';
-import { startService, type TestService } from '../support/service.ts';
+import { type ServiceProcess, spawnService } from '../support/service.ts';
 import { envOf, openTestStores, type TestStores } from '../support/stores.ts';
 
 const TTL_MS = 600;
@@ -29,8 +29,8 @@ let stores: TestStores;
 let redis: Redis;
 let proxy: TcpProxy;
 let proxyOfB: TcpProxy;
-let a: TestService;
-let b: TestService;
+let a: ServiceProcess;
+let b: ServiceProcess;
 
 async function startBoth(STRATEGY: string): Promise<void> {
   stores = await openTestStores();
@@ -40,8 +40,8 @@ async function startBoth(STRATEGY: string): Promise<void> {
   const fixed = { LOCK: 'redis', SEGMENTS: String(SEGMENTS), LOCK_WAIT_MS: '10000' };
   const env = { ...envOf(stores), ...fixed, STRATEGY };
   [a, b] = await Promise.all([
-    startService({ ...env, LOCK_TTL_MS: String(TTL_MS), REDIS_URL: proxy.through(stores.redisUrl) }),
-    startService({ ...env, REDIS_URL: proxyOfB.through(stores.redisUrl) }),
+    spawnService({ ...env, LOCK_TTL_MS: String(TTL_MS), REDIS_URL: proxy.through(stores.redisUrl) }),
+    spawnService({ ...env, REDIS_URL: proxyOfB.through(stores.redisUrl) }),
   ]);
   // The first call of a script on a connection sends its text; from now on it is known by its hash.
   const sale = await createSale(b.url, 1);

@@ -22,7 +22,7 @@ import {
 } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { openScene } from '../support/scene.ts';
-import type { TestService } from '../support/service.ts';
+import type { ServiceProcess } from '../support/service.ts';
 import { openOwnStores } from '../support/stores.ts';
 
 const DAY_MS = 24 * 3600 * 1000;
@@ -118,7 +118,6 @@ it.each(['lua', 'for-update', 'group-commit'])(
     await goHome();
     await scene.stores.postgresServer.start();
     await expectSelling(service.url, sale.id, 200, answered);
-    expect(service.process.exitCode).toBeNull();
   },
 );
 
@@ -305,8 +304,8 @@ describe.each([
   const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(wrong)}`;
   const at = (ms: number) => new Date(Date.now() + ms).toISOString();
 
-  async function startWrong(STRATEGY: string): Promise<TestService> {
-    const service = await start({ STRATEGY, NODE_OPTIONS });
+  async function startWrong(STRATEGY: string): Promise<ServiceProcess> {
+    const service = await scene.spawn({ STRATEGY, NODE_OPTIONS });
     const line = service.log.find((text) => text.includes('"msg":"listening"'))!;
     const { time } = JSON.parse(line) as { time: string };
     expect(Math.abs(Date.parse(time) - Date.now() - byMs)).toBeLessThan(DAY_MS);

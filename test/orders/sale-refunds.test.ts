@@ -4,7 +4,7 @@ import { limits } from '../../src/config/limits.ts';
 import { buy, call, cancel, createSale, eventually, pay, post } from '../support/client.ts';
 import { judge } from '../support/judge.ts';
 import { opened } from '../support/opened.ts';
-import { startService, type TestService } from '../support/service.ts';
+import { type ServiceProcess, spawnService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 
 const ORDERS = 10_000;
@@ -12,8 +12,8 @@ const KILLS = 5;
 const WAIT_MS = 300_000;
 
 const stores = opened(openTestStores);
-let service: TestService;
-const start = () => startService({ ...envOf(stores), STRATEGY: 'lua' });
+let service: ServiceProcess;
+const start = () => spawnService({ ...envOf(stores), STRATEGY: 'lua' });
 beforeAll(async () => {
   service = await start();
   await stores.sql.query(`CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS

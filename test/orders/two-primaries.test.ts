@@ -30,7 +30,7 @@ describe.each(['lua', 'global-lock', 'segmented-lock'])('%s', (STRATEGY) => {
     [a, b] = await Promise.all([startService(env), startService({ ...env, REDIS_URL: other.url })]);
   });
   afterAll(async () => {
-    await Promise.all([a?.kill(), b?.kill()]);
+    await Promise.all([a?.stop(), b?.stop()]);
   });
 
   it('finds every order, whichever copy it was reserved in', async () => {

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { buy, call, createSale, eventually, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
-import { startService } from '../support/service.ts';
+import { spawnService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 
 interface Span {
@@ -78,7 +78,7 @@ async function tracedPurchases(
   isWarm = false,
 ) {
   spans.length = 0;
-  await using service = await startService({
+  await using service = await spawnService({
     ...env,
     STRATEGY: strategy,
     OTEL_EXPORTER_OTLP_ENDPOINT: endpoint(),

@@ -6,11 +6,11 @@ import { buy, call, createSale, eventually, users } from '../support/client.ts';
 import { openIssuer } from '../support/issuer.ts';
 import { childrenOf } from '../support/nemesis.ts';
 import { opened } from '../support/opened.ts';
-import { launch, type Run, startService } from '../support/service.ts';
+import { launch, type Run, spawnService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
-const service = opened(() => startService({ ...envOf(stores), WORKERS: '2' }));
+const service = opened(() => spawnService({ ...envOf(stores), WORKERS: '2' }));
 let url: string;
 /** Attempts of the first test that were answered 201. */
 let bought = 0;
@@ -39,7 +39,7 @@ it('sells exactly the stock from both', async () => {
 
 it('workers accept the tickets of each other, also without TICKET_SECRETS', async () => {
   await using issuer = await openIssuer();
-  await using many = await startService({
+  await using many = await spawnService({
     ...envOf(stores),
     WORKERS: '2',
     CUSTOMER_RATE: '0',
@@ -155,7 +155,7 @@ async function untilHeld(run: Pick<Run, 'log'>): Promise<number> {
 }
 
 it('a stop does not wait for the replacement of a dead worker, which is still loading', async () => {
-  await using many = await startService({ ...envOf(stores), WORKERS: '2', ...holding(3, 'loading') });
+  await using many = await spawnService({ ...envOf(stores), WORKERS: '2', ...holding(3, 'loading') });
   const { id } = await createSale(many.url, 5);
   process.kill(childrenOf(many.process.pid!)[0]!, 'SIGKILL');
   await untilHeld(many);
@@ -201,6 +201,6 @@ it.each(['loading', 'opening'] as const)(
 );
 
 it('reports why it cannot start, and leaves no process', async () => {
-  const failing = startService({ ...envOf(stores), WORKERS: '2', LOCK: 'redlock' });
+  const failing = spawnService({ ...envOf(stores), WORKERS: '2', LOCK: 'redlock' });
   await expect(failing).rejects.toThrow('LOCK=redlock needs REDLOCK_URLS');
 });

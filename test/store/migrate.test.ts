@@ -1,10 +1,8 @@
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { fileURLToPath } from 'node:url';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
 import { withPostgres } from '../../lab/servers/stores.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
+import { launch } from '../support/service.ts';
 
 const name = `migrate_${process.pid}`;
 let server: pg.Client;
@@ -77,21 +75,18 @@ describe('migrations', () => {
     await server.query(`CREATE DATABASE ${half}`);
     const target = new URL(url);
     target.pathname = `/${half}`;
-    const script = fileURLToPath(new URL('../support/migrate-once.ts', import.meta.url));
     const client = new pg.Client({ connectionString: target.href });
     await client.connect();
     // The migration has written something when it comes to this table, and waits for the end of this transaction.
     await client.query('BEGIN; CREATE TABLE tasks ()');
-    const child = spawn(process.execPath, ['--import', 'tsx', script, target.href], { stdio: 'inherit' });
-    const ended = once(child, 'exit');
+    const starting = launch({ DATABASE_URL: target.href, REDIS_URL: inject('redisUrl') });
     const waiting = `SELECT FROM pg_stat_activity
       WHERE datname = $1 AND backend_xid IS NOT NULL AND wait_event_type = 'Lock'`;
     await expect.poll(() => server.query(waiting, [half])).toMatchObject({ rowCount: 1 });
-    child.kill('SIGKILL');
-    await ended;
+    await starting.kill();
     await client.query('ROLLBACK');
     const tables = () => client.query(`SELECT tablename FROM pg_tables WHERE schemaname = 'public'`);
-    expect(child.signalCode).toBe('SIGKILL');
+    expect(starting.process.signalCode).toBe('SIGKILL');
     expect((await tables()).rowCount).toBe(0);
     expect((await migrate(target.href)).applied.length).toBeGreaterThan(0);
     expect((await tables()).rowCount).toBeGreaterThan(4);

@@ -8,7 +8,7 @@ import { migrateStores } from '../../src/service/startup.ts';
 import { missingGrants } from '../../src/store/postgres/privileges.ts';
 import { childrenOf } from '../support/nemesis.ts';
 import { opened } from '../support/opened.ts';
-import { startService } from '../support/service.ts';
+import { spawnService } from '../support/service.ts';
 import { openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
@@ -116,7 +116,7 @@ describe('a start with two roles', () => {
   it('needs the role of the service alone from then on; with MIGRATION_DATABASE_URL, its workers do', async () => {
     await prepare(urls.service);
     const env = { REDIS_URL: stores.redisUrl, DATABASE_URL: urls.service, WORKERS: '2' };
-    await using service = await startService({ ...env, MIGRATION_DATABASE_URL: urls.owner });
+    await using service = await spawnService({ ...env, MIGRATION_DATABASE_URL: urls.owner });
     expect((await fetch(`${service.url}/readyz`)).status).toBe(200);
     const workers = childrenOf(service.process.pid!).map((pid) =>
       readFileSync(`/proc/${pid}/environ`, 'utf8'),

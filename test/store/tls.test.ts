@@ -14,7 +14,7 @@ import { migrate } from '../../src/store/postgres/migrate.ts';
 import { type Authority, createAuthority, createServerKey, whyNoOpenssl } from '../support/certificates.ts';
 import { buy, createSale, eventually } from '../support/client.ts';
 import { below, commandsOf, execute, standIns, text } from '../support/samples.ts';
-import { launch, startService } from '../support/service.ts';
+import { launch, spawnService } from '../support/service.ts';
 
 /** Starts Redis without a certificate: it fails, and names the cause if it was built without TLS. */
 async function whyNoTls(): Promise<string | null> {
@@ -152,7 +152,7 @@ describe.skipIf(missing !== null)(`TLS to the stores ${missing ?? ''}`, () => {
   });
 
   it('sells a unit over encrypted connections alone, and goes on after both servers were restarted', async () => {
-    await using service = await startService(environment());
+    await using service = await spawnService(environment());
     const { id } = await createSale(service.url, 5);
     expect((await buy(service.url, id, 'ann')).status).toBeLessThan(300);
     const { rows } = await onPostgres(

@@ -2,13 +2,15 @@
 import { afterEach, beforeEach, expect } from 'vitest';
 import { redisNow } from '../../lab/audit/reader.ts';
 import { TcpProxy } from '../../lab/proxy.ts';
-import { startService, type TestService } from './service.ts';
+import { type ServiceProcess, spawnService, startService, type TestService } from './service.ts';
 import { envOf, openTestStores, type TestStores } from './stores.ts';
 
 export interface Scene<S extends TestStores> {
   readonly stores: S;
   /** Starts a service on the stores. */
   start(env?: Readonly<Record<string, string>>): Promise<TestService>;
+  /** The same as a process of its own. */
+  spawn(env?: Readonly<Record<string, string>>): Promise<ServiceProcess>;
   /** Ends a part after the test, in reverse order. */
   kept<T extends AsyncDisposable>(part: T): T;
   proxyTo(url: string): Promise<TcpProxy>;
@@ -40,6 +42,7 @@ export function openScene(open: () => Promise<TestStores> = openTestStores): Sce
     },
     kept,
     start: async (env = {}) => kept(await startService({ ...envOf(stores), ...env })),
+    spawn: async (env = {}) => kept(await spawnService({ ...envOf(stores), ...env })),
     proxyTo: async (url) => kept(await TcpProxy.to(url)),
     async sold(saleId) {
       const { rows } = await stores.sql.query('SELECT sold FROM sales WHERE id = $1', [saleId]);

@@ -1,4 +1,7 @@
-/** Service processes from the build, as `npm start` runs them. The global setup compiles `dist` once for the whole run. */
+/**
+ * Services: in the process of the test, and, where a process has to die or the operating system is part of the test, as processes from
+ * the build, which the global setup makes once for the whole run.
+ */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFile, cp, rm, symlink } from 'node:fs/promises';
@@ -7,10 +10,15 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { ODD_NAME, temporaryFolder } from '../../lab/kit/temporary-folder.ts';
+import { parseEnv } from '../../src/config/env.ts';
+import { createLogger } from '../../src/metrics/logger.ts';
+import { choices } from '../../src/service/core.ts';
+import { createService } from '../../src/service/service.ts';
+import { migrateStores } from '../../src/service/startup.ts';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 
-/** A compiled program. */
+/** A built program. */
 export const entryOf = (command: 'start' | 'reconcile', folder = root) =>
   path.join(folder, 'dist/commands', `${command}.js`);
 
@@ -29,7 +37,17 @@ export interface Run extends AsyncDisposable {
   stop(): Promise<number | null>;
 }
 
-export interface TestService extends Omit<Run, 'url'> {
+/** A service in the process of the test. */
+export interface TestService extends AsyncDisposable {
+  readonly url: string;
+  /** Of ADMIN_PORT; null: not set. */
+  readonly adminUrl: string | null;
+  readonly log: readonly string[];
+  /** Stops it as SIGTERM does. */
+  stop(): Promise<unknown>;
+}
+
+export interface ServiceProcess extends Omit<Run, 'url'> {
   readonly url: string;
 }
 
@@ -77,8 +95,33 @@ export function launch(env: Environment, { folder, prepare = ':' }: LaunchOption
   };
 }
 
-/** Starts a service and waits until it listens. @throws with its log when it does not. */
-export async function startService(env: Environment, options: LaunchOptions = {}): Promise<TestService> {
+/** Starts a service in this process, on stores that it migrates. @throws what ended its start */
+export async function startService(env: Environment): Promise<TestService> {
+  const config = parseEnv({ PORT: '0', ...env }, choices);
+  const urls = {
+    databaseUrl: config.databaseUrl!,
+    migrationDatabaseUrl: config.migrationDatabaseUrl,
+    redisUrl: config.redisUrl,
+  };
+  const log: string[] = [];
+  const to = { write: (line: string) => void log.push(line) };
+  const logger = await createLogger({ level: config.logLevel, worker: null, terminal: null, to });
+  await migrateStores(urls, config, logger);
+  const service = await createService({ config, urls, log: logger });
+  const stop = () => service.close();
+  try {
+    const { port, adminPort } = await service.listen();
+    const at = (port: number) => `http://127.0.0.1:${port}`;
+    const adminUrl = adminPort === null ? null : at(adminPort);
+    return { url: at(port), adminUrl, log, stop, [Symbol.asyncDispose]: stop };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+/** Starts a process of the service and waits until it listens. @throws with its log when it does not. */
+export async function spawnService(env: Environment, options: LaunchOptions = {}): Promise<ServiceProcess> {
   const run = launch({ LOG_LEVEL: 'info', ...env }, options);
   const url = await run.url;
   if (url === null) throw new Error(`the service ended before it listened:\n${run.log.join('\n')}`);

@@ -8,7 +8,7 @@ import { limits } from '../../src/config/limits.ts';
 import { eventTypes } from '../../src/domain/task.ts';
 import { buy, cancel, createSale, patch, pay, post, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
-import { startService } from '../support/service.ts';
+import { spawnService, startService } from '../support/service.ts';
 import { envOf, openTestStores, published } from '../support/stores.ts';
 
 interface Event {
@@ -34,14 +34,13 @@ const receiver = createServer(async (req, res) => {
 });
 
 const stores = opened(openTestStores);
-const start = (more: Record<string, string> = {}) =>
-  startService({
-    ...envOf(stores),
-    EVENTS: 'all',
-    EVENT_WEBHOOK_URL: `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/events`,
-    EVENT_WEBHOOK_SECRET: secret,
-    ...more,
-  });
+const env = () => ({
+  ...envOf(stores),
+  EVENTS: 'all',
+  EVENT_WEBHOOK_URL: `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/events`,
+  EVENT_WEBHOOK_SECRET: secret,
+});
+const start = (more: Record<string, string> = {}) => startService({ ...env(), ...more });
 beforeAll(async () => {
   receiver.listen(0, '127.0.0.1');
   await once(receiver, 'listening');
@@ -151,7 +150,7 @@ it('a dead event holds up the later ones of its order until it is discarded', as
 });
 
 it('sends the events of a process that was killed', async () => {
-  await using killed = await start();
+  await using killed = await spawnService(env());
   const { id } = await createSale(killed.url, 100);
   answerTo = () => 500;
   await Promise.all(users(20).map((user) => buy(killed.url, id, user)));

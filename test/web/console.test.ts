@@ -226,7 +226,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       expect((await notice.boundingBox())!.y).toBeLessThan(300);
       await inspect(page);
       redis.set('refuse');
-      await first.kill();
+      await first.stop();
       await page.waitForSelector('text=As of');
       await inspect(page);
       await using _again = await startService({ ...env, REDIS_URL: 'none', STRATEGY: 'for-update' });

@@ -88,9 +88,7 @@ export async function measureCell(trial: Trial<LimitCell>, measuring: Measuring)
   if (cell.kind === 'service') return measureService(cell, name, measuring);
   const { layout, stores, scratch: folder, signal, connections, durationMs } = measuring;
   if (cell.kind === 'bare') {
-    await using bare = startProgram<never, Listening>('bench/suites/limits/bare-server.ts', [
-      youngGeneration,
-    ]);
+    await using bare = startProgram<never, Listening>('bare-server', [youngGeneration]);
     const { port } = await bare.receive(
       (message): message is Listening => message.kind === 'listening',
       measuring,

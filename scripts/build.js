@@ -1,0 +1,250 @@
+/**
+ * `npm run build`: bundles the programs and the pages into dist/, when a source has changed since the last build.
+ *
+ *   dist/commands/   the service, and what npm scripts run beside it       dist/programs/   children that these start
+ *   dist/chunks/     what several of them share, or load on demand         dist/web/        scripts and styles of pages, also compressed
+ *
+ * All of it is JavaScript from TypeScript; `npm run check` checks types. In a bundle `import.meta.url` of a module is still the URL of its
+ * source, so a path relative to it means the same everywhere.
+ */
+import {
+  accessSync,
+  constants,
+  existsSync,
+  lchownSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import path from 'node:path';
+import { brotliCompressSync, gzipSync, constants as zlib } from 'node:zlib';
+
+const root = path.resolve(import.meta.dirname, '..');
+const dist = path.join(root, 'dist');
+/** What the last build read and wrote. */
+const record = path.join(dist, '.build.json');
+const DAY_MS = 86_400_000;
+
+/** Entries by their place in dist/. Those that the image of the service lacks are skipped. */
+const service = {
+  'commands/start': 'src/commands/start.ts',
+  'commands/audit': 'src/commands/audit.ts',
+  'commands/reconcile': 'src/commands/reconcile.ts',
+  'programs/guardian': 'src/local/guardian.ts',
+};
+const laboratory = {
+  'commands/bench': 'bench/main.ts',
+  'commands/race': 'bench/race/main.ts',
+  'programs/autocannon-worker': 'bench/load/autocannon-worker.ts',
+  'programs/bare-server': 'bench/suites/limits/bare-server.ts',
+  'programs/lock-client': 'lab/clients/lock-client.ts',
+  'programs/proxy-process': 'lab/proxy-process.ts',
+};
+const pages = {
+  'web/style': 'src/web/style.css',
+  'web/icon': 'src/web/icon.svg',
+  'web/shop': 'src/web/shop/main.tsx',
+  'web/proof-worker': 'src/web/shop/proof-worker.ts',
+  'web/console': 'src/web/console/main.tsx',
+  'web/docs': 'src/web/docs.ts',
+  'web/race': 'bench/race/page/main.tsx',
+};
+
+/** Packages of the service that are not bundled. */
+const external = [
+  '@prisma/schema-engine-wasm', // reads its .wasm file beside its script
+  '@prisma/client', // 4 MB of WebAssembly as text, which only STRATEGY=for-update-prisma and administrative requests load
+  '@opentelemetry/*', // loaded with OTEL_EXPORTER_OTLP_ENDPOINT only
+  'node-zookeeper-client', // loaded with LOCK=zookeeper only
+  'pino-pretty', // loaded on a terminal only
+  'pg-native', // optional, and not installed
+];
+
+const programs = {
+  platform: 'node',
+  target: 'node20',
+  splitting: true,
+  chunkNames: 'chunks/[name]-[hash]',
+  sourcemap: true,
+  sourcesContent: false,
+  plugins: [{ name: 'source-urls', setup: giveSourceUrls }],
+  // For CommonJS packages in an ES module.
+  banner: {
+    js: "import { createRequire as requireOf } from 'node:module'; const require = requireOf(import.meta.url);",
+  },
+};
+const page = {
+  minify: true,
+  target: ['es2022', 'chrome109', 'firefox115', 'safari16.4'],
+  jsx: 'automatic',
+  jsxImportSource: 'preact',
+  loader: { '.svg': 'copy' },
+};
+const parts = {
+  service: { entries: service, options: { ...programs, external } },
+  // In a checkout alone, which has all packages.
+  laboratory: { entries: laboratory, options: { ...programs, packages: 'external' } },
+  pages: { entries: pages, options: page },
+};
+
+/** A tenth larger than at the highest quality, in a twentieth of the time. */
+const FAST = { params: { [zlib.BROTLI_PARAM_QUALITY]: 9 } };
+
+/** @param {string} message */
+function refuse(message) {
+  process.stderr.write(`${message}\n`);
+  process.exit(1);
+}
+
+function refuseOldNode() {
+  const { engines } = JSON.parse(readFileSync(path.join(root, 'package.json'), 'utf8'));
+  const [major, minor] = process.versions.node.split('.').map(Number);
+  const [wantedMajor, wantedMinor] = (/(\d+)\.(\d+)/.exec(engines.node) ?? []).slice(1).map(Number);
+  if (major > wantedMajor || (major === wantedMajor && minor >= wantedMinor)) return;
+  refuse(`Node.js ${process.versions.node} is too old: Stampede needs ${engines.node}.`);
+}
+
+/** A file's identity: changed content has another. A missing file has none. */
+function versionOf(file) {
+  const stat = statSync(path.join(root, file), { throwIfNoEntry: false });
+  return stat === undefined ? null : `${stat.mtimeMs} ${stat.size}`;
+}
+
+/** Whether nothing that the last build of a part read has changed, and all that it wrote is there. */
+function isCurrent({ read = {}, written = [] } = {}) {
+  return (
+    written.length > 0 &&
+    Object.entries(read).every(([file, version]) => versionOf(file) === version) &&
+    written.every((file) => existsSync(path.join(dist, file)))
+  );
+}
+
+async function loadEsbuild() {
+  try {
+    return { esbuild: await import('esbuild') };
+  } catch {
+    const start = '`node --enable-source-maps --max-semi-space-size=64 dist/commands/start.js`';
+    const reason = `esbuild is a development dependency, which is not installed here. Start the built service with ${start}, or run \`npm ci\` to build it.`;
+    return { esbuild: null, reason };
+  }
+}
+
+/** Makes dist/, or explains why this user cannot write what is in it. */
+function prepareFolder() {
+  try {
+    if (!existsSync(dist)) mkdirSync(dist); // "recursive" would report ENOENT for a read-only file system
+    for (const file of ['', ...filesOfDist()]) accessSync(path.join(dist, file), constants.W_OK);
+  } catch (error) {
+    const owner = `${process.getuid?.() ?? '$UID'}:${process.getgid?.() ?? '$GID'}`;
+    const denied = existsSync(dist) ? dist : root;
+    const copy = 'copy the project to a folder of your own and run it there';
+    const advice = {
+      EROFS: `The file system is read-only: ${copy}`,
+      ENOSPC: 'The disk is full: free some space',
+      EDQUOT: 'The quota of this user is used up: free some space',
+    };
+    refuse(
+      `This user cannot write the built service to ${denied} (${error.code}). ` +
+        `${advice[error.code] ?? `Change the owner with sudo chown -R ${owner} '${denied}', or ${copy}`}.`,
+    );
+  }
+}
+
+function filesOfDist() {
+  return readdirSync(dist, { recursive: true, encoding: 'utf8' });
+}
+
+/** @returns the versions of what it read, and the names of what it wrote */
+async function buildPart({ build }, { entries, options }) {
+  const present = Object.entries(entries).filter(([, file]) => existsSync(path.join(root, file)));
+  const { metafile, outputFiles } = await build({
+    ...options,
+    bundle: true,
+    format: 'esm',
+    absWorkingDir: root,
+    entryPoints: Object.fromEntries(present),
+    outdir: 'dist',
+    write: false,
+    metafile: true,
+    legalComments: 'none',
+    tsconfigRaw: {},
+    logLevel: 'warning',
+    logOverride: { 'ignored-bare-import': 'silent' }, // imports of types
+  }).catch(() => process.exit(1)); // it has said why
+  const files = outputFiles.flatMap(withCompressed);
+  for (const { name, contents } of files) replace(name, contents);
+  const own = Object.keys(metafile.inputs).filter((file) => !file.includes('node_modules/'));
+  // An installation changes the lock file of node_modules.
+  const inputs = ['scripts/build.js', 'node_modules/.package-lock.json', ...own];
+  return {
+    read: Object.fromEntries(inputs.map((file) => [file, versionOf(file)])),
+    written: files.map(({ name }) => name),
+  };
+}
+
+/** Gives each module the URL of its source. */
+function giveSourceUrls({ onLoad }) {
+  onLoad({ filter: /\.ts$/ }, ({ path: file }) => {
+    const text = readFileSync(file, 'utf8');
+    if (file.includes('node_modules') || !text.includes('import.meta.')) return null;
+    // Each program and each chunk is in a folder of dist/.
+    const url = `new URL('../../${path.relative(root, file)}', import.meta.url)`;
+    const folder = `process.getBuiltinModule('node:url').fileURLToPath(new URL('.', ${url}))`;
+    return {
+      loader: 'ts',
+      contents: text.replaceAll('import.meta.url', `${url}.href`).replaceAll('import.meta.dirname', folder),
+    };
+  });
+}
+
+/** Of a page also its compressed forms: the service compresses nothing at start. */
+function withCompressed({ path: file, contents }) {
+  const name = path.relative(dist, file);
+  if (!name.startsWith('web/')) return [{ name, contents }];
+  return [
+    { name, contents },
+    { name: `${name}.br`, contents: brotliCompressSync(contents, FAST) },
+    { name: `${name}.gz`, contents: gzipSync(contents, { level: 9 }) },
+  ];
+}
+
+/** At once: a program may be starting. */
+function replace(name, contents) {
+  const file = path.join(dist, name);
+  mkdirSync(path.dirname(file), { recursive: true });
+  writeFileSync(`${file}.${process.pid}`, contents);
+  renameSync(`${file}.${process.pid}`, file);
+}
+
+/** A running program may still load a chunk of an earlier build. */
+function removeOld(written) {
+  const isOld = (file) => Date.now() - statSync(file).mtimeMs > DAY_MS;
+  for (const file of filesOfDist())
+    if (file.startsWith('chunks/') && !written.includes(file) && isOld(path.join(dist, file)))
+      rmSync(path.join(dist, file));
+}
+
+/** Built by root in another user's project: that user's next build replaces these files. */
+function giveToOwner() {
+  const { uid, gid } = statSync(root);
+  if (process.getuid?.() !== 0 || uid === 0) return;
+  for (const file of ['', ...filesOfDist()]) lchownSync(path.join(dist, file), uid, gid);
+}
+
+refuseOldNode();
+const built = existsSync(record) ? JSON.parse(readFileSync(record, 'utf8')) : {};
+const stale = Object.keys(parts).filter((name) => !isCurrent(built[name]));
+if (stale.length > 0) {
+  const { esbuild, reason } = await loadEsbuild();
+  if (esbuild === null) refuse(reason);
+  prepareFolder();
+  const results = await Promise.all(stale.map((name) => buildPart(esbuild, parts[name])));
+  for (const [n, name] of stale.entries()) built[name] = results[n];
+  removeOld(Object.values(built).flatMap(({ written }) => written));
+  replace(path.basename(record), JSON.stringify(built));
+  giveToOwner();
+}
