@@ -8,11 +8,12 @@ import { appendFile, mkdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
-import { type PostgresServer, startPostgresServer } from '../../src/local/postgres-server.ts';
+import type { PostgresServer } from '../../src/local/postgres-server.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
 import { eventually } from '../kit/eventually.ts';
 import { temporaryFolder } from '../kit/temporary-folder.ts';
 import { TcpProxy } from '../proxy.ts';
+import { startPostgres } from './postgres-folder.ts';
 
 /** Without fsync: a killed server loses no writes, because the machine keeps running. */
 const ARGS = ['fsync=off', 'wal_sender_timeout=2s', 'wal_receiver_timeout=2s'].flatMap((one) => ['-c', one]);
@@ -125,13 +126,13 @@ async function startServers(
   { synchronous, migrated = true, environment = {} }: PairOptions,
 ): Promise<Servers> {
   const [one, two] = [path.join(folder, 'one'), path.join(folder, 'two')];
-  const first = await startPostgresServer({ folder: one, args: ARGS });
+  const first = await startPostgres({ folder: one, args: ARGS });
   const { port } = first;
   if (migrated) await migrate(first.url());
   await first.stop();
   await mkdir(two);
   await promisify(execFile)('cp', ['-a', `${one}/.`, two]);
-  const start = () => startPostgresServer({ folder: one, port, args: ARGS, environment });
+  const start = () => startPostgres({ folder: one, port, args: ARGS, environment });
   const primary = await start();
   const { username, password } = new URL(primary.url());
   const link = await TcpProxy.open({ port });
@@ -139,7 +140,7 @@ async function startServers(
   const settings = path.join(two, 'data', 'postgresql.auto.conf');
   await appendFile(settings, `primary_conninfo = '${conninfo}'\n`);
   await writeFile(path.join(two, 'data', 'standby.signal'), '');
-  const standby = await startPostgresServer({ folder: two, args: ARGS });
+  const standby = await startPostgres({ folder: two, args: ARGS });
   if (synchronous) {
     const demand = `ALTER SYSTEM SET synchronous_standby_names = 'standby'`;
     await administer(primary, demand, 'SELECT pg_reload_conf()');

@@ -2,10 +2,11 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type PostgresServer, startPostgresServer } from '../../src/local/postgres-server.ts';
+import type { PostgresServer } from '../../src/local/postgres-server.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
 import { eventually } from '../kit/eventually.ts';
 import { type LabOptions, type LabServers, lacking, type Node } from './lab-servers.ts';
+import { startPostgres } from './postgres-folder.ts';
 import { openPostgresPair } from './postgres-pair.ts';
 import { mountSmallDisk, type SmallDisk } from './small-disk.ts';
 import { withPostgres } from './stores.ts';
@@ -42,7 +43,7 @@ async function openSingle(options: LabOptions, disk: SmallDisk | null): Promise<
   // The log is on another disk than the data, so that it shows what failed.
   const log = disk === null ? {} : { log: join(folder, '..', 'postgres.log') };
   const open = (port?: number) =>
-    startPostgresServer({
+    startPostgres({
       folder,
       ...log,
       environment: clockOf(options),

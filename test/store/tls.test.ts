@@ -6,8 +6,9 @@ import { Redis } from 'ioredis';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
+import { startPostgres } from '../../lab/servers/postgres-folder.ts';
 import { SERVICE_ROLE, serviceUrlOf } from '../../src/local/postgres-roles.ts';
-import { type PostgresServer, startPostgresServer } from '../../src/local/postgres-server.ts';
+import type { PostgresServer } from '../../src/local/postgres-server.ts';
 import { ensureRedisServer, type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { freePort } from '../../src/local/server-process.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
@@ -36,8 +37,8 @@ const certificates = { right: '', elsewhere: '', expired: '' };
 type Certificate = keyof typeof certificates;
 
 const database = () => path.join(folder, 'postgres', 'data');
-const startPostgres = (port?: number) =>
-  startPostgresServer({
+const startOwn = (port?: number) =>
+  startPostgres({
     folder: path.join(folder, 'postgres'),
     args: ['-c', 'fsync=off'],
     ...(port !== undefined && { port }),
@@ -122,7 +123,7 @@ describe.skipIf(missing !== null)(`TLS to the stores ${missing ?? ''}`, () => {
     certificates.elsewhere = await authority.issue('elsewhere', { host: 'db.example' });
     certificates.expired = await authority.issue('expired', { host: 'localhost', expired: true });
     tlsPort = await freePort();
-    [postgres, redis] = await Promise.all([startPostgres(), startRedis()]);
+    [postgres, redis] = await Promise.all([startOwn(), startRedis()]);
     await migrate(postgres.url(), SERVICE_ROLE);
     await turnOnTls();
   });
@@ -167,7 +168,7 @@ describe.skipIf(missing !== null)(`TLS to the stores ${missing ?? ''}`, () => {
     expect(plain).toHaveLength(1); // this client
 
     await Promise.all([postgres.stop(), redis.stop()]);
-    [postgres, redis] = await Promise.all([startPostgres(postgres.port), startRedis(redis.port)]);
+    [postgres, redis] = await Promise.all([startOwn(postgres.port), startRedis(redis.port)]);
     await expect.poll(async () => (await buy(service.url, id, 'bob')).status).toBeOneOf([200, 201]);
     expect((await buy(service.url, id, 'ann')).status).toBe(200);
   });

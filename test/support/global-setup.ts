@@ -8,20 +8,17 @@ import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import pg from 'pg';
 import type { TestProject } from 'vitest/node';
 import { ODD_NAME } from '../../lab/kit/temporary-folder.ts';
 import { reasonWithoutVariables } from '../../lab/kit/text.ts';
+import { makePostgresFolder, startPostgres } from '../../lab/servers/postgres-folder.ts';
 import { OperatorError, StartError } from '../../src/config/errors.ts';
-import { SERVICE_ROLE } from '../../src/local/postgres-roles.ts';
-import { startPostgresServer } from '../../src/local/postgres-server.ts';
 import { ensureRedisServer, type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
-import { migrate } from '../../src/store/postgres/migrate.ts';
 import { openRunFolder, type RunFolder } from './run-folder.ts';
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** The server's own database, as its superuser; files clone `stampede_template` on it. */
+    /** The server's own database, as its superuser; files clone its database `stampede_template`. */
     postgresUrl: string;
     redisUrl: string;
   }
@@ -33,17 +30,18 @@ const root = fileURLToPath(new URL('../../', import.meta.url));
 const dist = path.join(root, 'dist');
 const say = (line: string) => void process.stdout.write(`${reasonWithoutVariables(line)}\n`);
 
-/** @throws what the compiler printed */
+/** @throws what the build printed */
 async function build(): Promise<void> {
-  await promisify(execFile)('npm', ['run', '--silent', 'build'], { cwd: root }).catch(
+  await promisify(execFile)(process.execPath, ['scripts/build.js'], { cwd: root }).catch(
     ({ stdout, stderr }: ExecFileException) => {
       throw new StartError(`The build failed (npm run build):\n${stdout}${stderr}`);
     },
   );
 }
 
-async function startPostgres(folder: string): Promise<string> {
-  const server = await startPostgresServer({
+async function startSharedPostgres(folder: string): Promise<string> {
+  await makePostgresFolder(path.join(folder, 'template', 'postgres'));
+  const server = await startPostgres({
     folder: path.join(folder, ODD_NAME, 'postgres'),
     say,
     // A test's data does not outlive it: no need to wait for the disk.
@@ -52,15 +50,7 @@ async function startPostgres(folder: string): Promise<string> {
       (setting) => ['-c', setting],
     ),
   });
-  const url = server.url('postgres');
-  const client = new pg.Client({ connectionString: url });
-  await client.connect();
-  await client.query('CREATE DATABASE stampede_template');
-  await client.end();
-  const template = new URL(url);
-  template.pathname = '/stampede_template';
-  await migrate(template.href, SERVICE_ROLE);
-  return url;
+  return server.url('postgres');
 }
 
 export const startSharedRedis = (folder: string, program: string): Promise<RedisServer> =>
@@ -78,7 +68,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
     const { path: program } = await ensureRedisServer({ say });
     run = await openRunFolder();
     const [postgresUrl, redis] = await Promise.all([
-      startPostgres(run.path),
+      startSharedPostgres(run.path),
       startSharedRedis(run.path, program),
       build(),
     ]);

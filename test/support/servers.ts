@@ -7,9 +7,10 @@ import { Redis } from 'ioredis';
 import pg from 'pg';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { type RedisCluster, startRedisCluster } from '../../lab/servers/cluster.ts';
+import { MIGRATED, startPostgres } from '../../lab/servers/postgres-folder.ts';
 import type { PostgresBinaries } from '../../src/local/postgres-binaries.ts';
 import { SERVICE_ROLE } from '../../src/local/postgres-roles.ts';
-import { type PostgresServer, startPostgresServer } from '../../src/local/postgres-server.ts';
+import type { PostgresServer } from '../../src/local/postgres-server.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
 import { childrenOf } from './nemesis.ts';
@@ -106,10 +107,12 @@ export class OwnPostgres implements AsyncDisposable {
       args: ['-c', 'fsync=off'],
       ...(binaries && { binaries }),
     };
-    const start = (port?: number) => startPostgresServer({ ...options, ...(port !== undefined && { port }) });
+    const start = (port?: number) => startPostgres({ ...options, ...(port !== undefined && { port }) });
     const postgres = new OwnPostgres(folder, start, await start());
-    await postgres.#administer('CREATE DATABASE template');
-    await migrate(postgres.#server.url('template'), SERVICE_ROLE);
+    if (binaries !== undefined) {
+      await postgres.#administer(`CREATE DATABASE ${MIGRATED}`);
+      await migrate(postgres.#server.url(MIGRATED), SERVICE_ROLE);
+    }
     return postgres;
   }
 
@@ -148,7 +151,7 @@ export class OwnPostgres implements AsyncDisposable {
   /** A new database with the tables. @returns its URL, for the owner */
   async database(): Promise<string> {
     const name = `own_${++this.#databases}`;
-    await this.#administer(`CREATE DATABASE ${name} TEMPLATE template`);
+    await this.#administer(`CREATE DATABASE ${name} TEMPLATE ${MIGRATED}`);
     return this.#server.url(name);
   }
 
