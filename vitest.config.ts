@@ -2,7 +2,7 @@ import { defineConfig } from 'vitest/config';
 import { valkeyFolder } from './lab/servers/valkey.ts';
 import { Order } from './test/support/order.ts';
 import { Reporter } from './test/support/reporter.ts';
-import { FULL_ONLY, IN_BOTH, ON_VALKEY, QUICK_ONLY, TIMED } from './test/tiers.ts';
+import { FULL_ONLY, IN_BOTH, NIGHTLY, ON_VALKEY, QUICK_ONLY, SIZES, type Size, TIMED } from './test/tiers.ts';
 
 /** Vitest makes URLs of paths without encoding these characters, and then finds no test file and no module. */
 const misread = /[#?%]/.exec(import.meta.dirname)?.[0];
@@ -10,6 +10,12 @@ if (misread !== undefined) {
   console.error(
     `The tests do not run in ${import.meta.dirname}: Vitest misreads "${misread}" in a path. Move the project to a folder without # ? and %. (npm start works here.)`,
   );
+  process.exit(1);
+}
+
+const size = (process.env.TEST_SIZE ?? 'full') as Size;
+if (!SIZES.includes(size)) {
+  console.error(`TEST_SIZE=${size}: use ${SIZES.join(', ')}.`);
   process.exit(1);
 }
 
@@ -36,17 +42,17 @@ export default defineConfig({
           ...shared(1),
           name: 'quick',
           include: ['test/**/*.test.ts'],
-          exclude: [...FULL_ONLY, ...TIMED],
-          provide: { tier: 'quick' },
+          exclude: [...FULL_ONLY, ...TIMED, ...NIGHTLY],
+          provide: { tier: 'quick', size },
         },
       },
       {
         test: {
           ...shared(2),
           name: 'full',
-          include: [...FULL_ONLY, ...IN_BOTH],
+          include: [...FULL_ONLY, ...IN_BOTH, ...(size === 'nightly' ? NIGHTLY : [])],
           exclude: QUICK_ONLY,
-          provide: { tier: 'full' },
+          provide: { tier: 'full', size },
         },
       },
       {
@@ -56,7 +62,7 @@ export default defineConfig({
           include: TIMED,
           // Alone: see test/tiers.ts.
           maxWorkers: 1,
-          provide: { tier: 'full' },
+          provide: { tier: 'full', size },
         },
       },
       {
@@ -67,7 +73,7 @@ export default defineConfig({
           include: ON_VALKEY,
           globalSetup: ['test/support/valkey-setup.ts'],
           env: { PATH: `${valkeyFolder}:${process.env.PATH}` },
-          provide: { tier: 'quick' },
+          provide: { tier: 'quick', size },
         },
       },
     ],

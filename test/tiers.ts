@@ -2,7 +2,12 @@
  * The two tiers of the tests: projects of vitest.config.ts, with one more for `TIMED` and one for Valkey. `npm test` runs `quick`;
  * `npm run test:all` runs all projects. A test file is in `quick` unless a list here says otherwise. Running one file by its name
  * runs its tests in every project.
+ *
+ * The full tier has three sizes. `core` is for slow machines: .ci/run chooses it. `nightly` is what .github/workflows/nightly.yml runs.
  */
+
+export const SIZES = ['core', 'full', 'nightly'] as const;
+export type Size = (typeof SIZES)[number];
 
 /** Contract tests that the quick tier runs whole, except timed ones; of the others it runs the core. */
 export const WHOLE_IN_QUICK = ['for-update', 'group-commit', 'lua', 'lock-postgres-row', 'lock-redis'];
@@ -85,6 +90,9 @@ export const IN_BOTH = [
   'test/store/pipeline.test.ts',
   'test/workflows.test.ts',
 ];
+
+/** Files that run in the nightly size alone. */
+export const NIGHTLY: readonly string[] = [];
 
 /** Files that have nothing left for the full tier. */
 export const QUICK_ONLY = ['for-update', 'group-commit', 'lua', 'postgres-strategies', 'unsafe'].map(

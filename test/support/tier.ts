@@ -1,14 +1,18 @@
-/** Which tier runs: see test/tiers.ts. */
+/** Which tier runs, and how much of its long matrices: see test/tiers.ts. */
 import { describe, inject } from 'vitest';
-import { WHOLE_IN_QUICK } from '../tiers.ts';
+import { type Size, WHOLE_IN_QUICK } from '../tiers.ts';
 
 declare module 'vitest' {
   interface ProvidedContext {
     tier: 'quick' | 'full';
+    size: Size;
   }
 }
 
 export const tier = inject('tier');
+
+/** The value for this run: the cells of a matrix, or a number of repetitions. */
+export const bySize = <T>(values: Readonly<Record<Size, T>>): T => values[inject('size')];
 
 /**
  * Which parts of a contract run now. @param name of its test file
