@@ -12,7 +12,7 @@ COPY src src
 RUN npm run build && rm dist/.build.json
 
 # --omit=optional leaves out the compiler, which is an optional peer of @prisma/client. --ignore-scripts: dist/ contains the
-# compiled client, so nothing is generated here.
+# generated client, so nothing is generated here.
 FROM base AS dependencies
 COPY package.json package-lock.json .npmrc ./
 RUN npm ci --omit=dev --omit=optional --ignore-scripts

@@ -1,11 +1,11 @@
-/** The service under test: the compiled program in a process, as a user runs it; here, or on another machine (remote.ts). */
+/** The service under test: the built program in a process, as a user runs it; here, or on another machine (remote.ts). */
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { type Started, startTool, type Wait } from './kit/processes.ts';
 import { remoteService, sshCommand } from './remote.ts';
 import { lockVariable } from './servers/lock-servers.ts';
 
-/** The compiled entry of the service. */
+/** The built entry of the service. */
 export const serviceEntry = fileURLToPath(new URL('../dist/commands/start.js', import.meta.url));
 
 /**

@@ -1,6 +1,6 @@
 // Generates the Prisma client into src/generated after `npm install`.
 //
-// A production install (`npm ci --omit=dev`) has no Prisma CLI and needs none: dist/ contains the compiled client.
+// A production install (`npm ci --omit=dev`) has no Prisma CLI and needs none: dist/ contains the generated client.
 //
 // `prisma generate` reads the schema with WebAssembly alone, but its command line insists on the native schema engine and
 // downloads it when it is missing. Stampede never runs that binary (src/store/postgres/migrate.ts applies migrations

@@ -1,12 +1,21 @@
 /** Where the time of an attempt goes: V8's sampling profile of the service, by the owner of the code on the stack. */
+import { existsSync, readFileSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
+import { SourceMap } from 'node:module';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 
 /** The used fields of a V8 profile. */
 export interface CpuProfile {
   readonly nodes: readonly {
     readonly id: number;
-    readonly callFrame: { readonly functionName: string; readonly url: string };
+    readonly callFrame: {
+      readonly functionName: string;
+      readonly url: string;
+      /** Both from 0. */
+      readonly lineNumber: number;
+      readonly columnNumber: number;
+    };
     readonly children?: readonly number[];
   }[];
   readonly samples: readonly number[];
@@ -25,8 +34,8 @@ const owners: readonly (readonly [owner: string, url: RegExp])[] = [
   ['Postgres client (pg)', /node_modules\/pg/],
   ['Redis client (ioredis)', /node_modules\/ioredis/],
   ['order ids (uuidv7)', /node_modules\/uuidv7/],
-  [route, /\/dist\/http\//],
-  ['deciding and committing', /\/dist\//],
+  [route, /\/src\/http\//],
+  ['deciding and committing', /\/src\//],
 ];
 const http = 'node:http and its sockets';
 const httpUrl = /^node:(_http|http|net|internal\/(stream|net))/;
@@ -38,7 +47,25 @@ export async function sharesIn(folder: string): Promise<Share[]> {
   const files = await readdir(folder);
   const texts = await Promise.all(files.map((file) => readFile(join(folder, file), 'utf8')));
   const [largest] = texts.sort((a, b) => b.length - a.length);
-  return largest === undefined ? [] : sharesOf(JSON.parse(largest) as CpuProfile);
+  return largest === undefined ? [] : sharesOf(withSources(JSON.parse(largest) as CpuProfile));
+}
+
+/** Gives each function of a bundle the URL of its source. */
+function withSources(profile: CpuProfile): CpuProfile {
+  const maps = new Map<string, SourceMap | null>();
+  const mapOf = (url: string): SourceMap | null => {
+    const file = url.startsWith('file:') ? `${fileURLToPath(url)}.map` : '';
+    if (!maps.has(file))
+      maps.set(file, existsSync(file) ? new SourceMap(JSON.parse(readFileSync(file, 'utf8'))) : null);
+    return maps.get(file)!;
+  };
+  const nodes = profile.nodes.map(({ callFrame, ...node }) => {
+    const { url, lineNumber, columnNumber } = callFrame;
+    const entry = mapOf(url)?.findEntry(lineNumber, columnNumber);
+    const source = entry !== undefined && 'originalSource' in entry ? entry.originalSource : url;
+    return { ...node, callFrame: { ...callFrame, url: source } };
+  });
+  return { ...profile, nodes };
 }
 
 /** Largest first. */
