@@ -57,7 +57,7 @@ const pages = {
 /** Packages of the service that are not bundled. */
 const external = [
   '@prisma/schema-engine-wasm', // reads its .wasm file beside its script
-  '@prisma/client', // 4 MB of WebAssembly as text, which only STRATEGY=for-update-prisma and administrative requests load
+  '@prisma/client/runtime/query_compiler*', // 4 MB of WebAssembly as text, loaded by the first query through Prisma
   '@opentelemetry/*', // loaded with OTEL_EXPORTER_OTLP_ENDPOINT only
   'node-zookeeper-client', // loaded with LOCK=zookeeper only
   'pino-pretty', // loaded on a terminal only

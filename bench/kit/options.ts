@@ -1,6 +1,6 @@
 /** The one option parser: options are data, all mistakes are reported together, and `--help` is made from the same data. */
 import { parseArgs } from 'node:util';
-import { z } from 'zod';
+import * as z from 'zod';
 import { unknownOption } from '../../src/config/suggest.ts';
 
 /** `seconds` become ms. `names`, `wholes` and `numbers` are separated by commas. */

@@ -1,6 +1,6 @@
 /** Options of a race: defaults, bounds, and the validation that the command line and the page share. */
 
-import { z } from 'zod';
+import * as z from 'zod';
 import type { StrategyFault } from '../../lab/faults/strategy-fault.ts';
 import { strategyFaults } from '../../lab/faults/strategy-faults.ts';
 import { strategies } from '../../src/strategies/registry.ts';

@@ -2,7 +2,7 @@
  * Configuration from the environment, parsed once by a pure function. An invalid value is an error, never replaced by the
  * default. All mistakes are reported together.
  */
-import { z } from 'zod';
+import * as z from 'zod';
 import { type EventType, eventTypes } from '../domain/task.ts';
 import {
   type AdminToken,

@@ -1,5 +1,5 @@
 /** Schemas of responses: they describe the API in /openapi.json. */
-import { z } from 'zod';
+import * as z from 'zod';
 import 'zod-openapi';
 import { orderStatuses } from '../domain/order.ts';
 import { saleStates } from '../domain/sale.ts';

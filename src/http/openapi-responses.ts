@@ -1,5 +1,5 @@
 /** What the paths of the OpenAPI document share: operations, responses, one schema for each problem and its headers, and who may send what. */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { ZodOpenApiOperationObject, ZodOpenApiResponseObject } from 'zod-openapi';
 import { type Problem, type ProblemSlug, problems, repeats } from './problems.ts';
 import { saleIdSchema } from './schemas.ts';

@@ -1,5 +1,5 @@
 /** The paths of sales in the OpenAPI document. */
-import { z } from 'zod';
+import * as z from 'zod';
 import type { ZodOpenApiPathsObject } from 'zod-openapi';
 import * as a from './answer-schemas.ts';
 import {

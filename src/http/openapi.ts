@@ -1,5 +1,5 @@
 /** The OpenAPI document, generated from the schemas that validate requests. */
-import { z } from 'zod';
+import * as z from 'zod';
 import { createDocument, type ZodOpenApiPathsObject } from 'zod-openapi';
 import * as a from './answer-schemas.ts';
 import {

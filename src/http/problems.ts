@@ -1,6 +1,6 @@
 /** Errors as RFC 9457 problems. The slug at the end of `type` is stable and meant for programs. */
 import type { Response } from 'express';
-import { z } from 'zod';
+import * as z from 'zod';
 import { limits } from '../config/limits.ts';
 import { taskStates } from '../domain/task.ts';
 import { dateTime, orderStatusSchema, pointsEntrySchema } from './answer-schemas.ts';

@@ -1,7 +1,7 @@
 /** Parsing and validation of requests. */
 import type { Request, RequestHandler } from 'express';
 import express from 'express';
-import type { z } from 'zod';
+import type * as z from 'zod';
 import { ProblemError } from './problems.ts';
 
 /**

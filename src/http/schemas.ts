@@ -1,5 +1,5 @@
 /** Schemas of requests: they validate them, and describe the API in /openapi.json. */
-import { z } from 'zod';
+import * as z from 'zod';
 import 'zod-openapi';
 import { limits } from '../config/limits.ts';
 import { orderStatuses } from '../domain/order.ts';

@@ -2,7 +2,7 @@
  * The body of a purchase. The form that JSON.stringify writes for one unit is read by a pattern, and every other one by the schema, as on
  * the Express route. A property test checks that both agree.
  */
-import type { z } from 'zod';
+import type * as z from 'zod';
 import { ProblemError } from '../problems.ts';
 import { parse } from '../requests.ts';
 import { purchaseSchema, ticketPurchaseSchema, USER_ID } from '../schemas.ts';

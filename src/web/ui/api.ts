@@ -1,5 +1,5 @@
 /** Requests to the service that served the page. Every result is a value, including a missing response. */
-import type { z } from 'zod';
+import type * as z from 'zod';
 import type {
   auditSchema,
   orderSchema,
