@@ -46,10 +46,10 @@ const until = (service: TestService, id: number, state: string) =>
   );
 
 describe('several services', () => {
-  it.each(['skip-locked', 'lock'])('%s: deliver each of 200 tasks once', async (TASK_PICK) => {
+  it('deliver each of 200 tasks once, also with TASK_PICK=lock', async () => {
     seen.clear();
-    await using first = await startService({ ...env, TASK_PICK });
-    await using second = await startService({ ...env, TASK_PICK });
+    await using first = await startService({ ...env, TASK_PICK: 'lock' });
+    await using second = await startService({ ...env, TASK_PICK: 'lock' });
     await writeTasks(stores, 200);
     await eventually(
       () => statesOf(stores),
@@ -119,29 +119,26 @@ describe('several services', () => {
     );
   });
 
-  it.each(['skip-locked', 'lock'])(
-    '%s: claim no task without a receiver, and /readyz says so until another service has delivered it',
-    async (TASK_PICK) => {
-      answer = 200;
-      await using service = await startService({ ...env, TASK_PICK, TASK_WEBHOOK_URL: '' });
-      const waiting = [(await writeTasks(stores, 1))[0]!, (await writeTasks(stores, 1, 'event'))[0]!];
-      const [unknown] = await writeTasks(stores, 1, 'nobody-handles-this');
-      await until(service, unknown!, 'dead'); // written last, so it was due after the others
-      for (const id of waiting)
-        expect(await taskOf(service, id)).toMatchObject({ state: 'waiting', attempts: 0 });
-      const readiness = () => call(`${service.url}/readyz`);
-      const detail = expect.stringMatching(/2 failing; .*(TASK|EVENT)_WEBHOOK_URL is not set/);
-      const body = { status: 'degraded', degraded: [{ what: 'receivers', detail }] };
-      await expect.poll(readiness).toMatchObject({ status: 200, body });
-      const { text } = (await call(`${service.url}/metrics`)).body;
-      expect(text).toMatch(/^stampede_background_failing\{loop="receivers"\} 2$/m);
-      const urls = { EVENT_WEBHOOK_URL: env.TASK_WEBHOOK_URL! };
-      await using other = await startService({ ...env, TASK_PICK, ...urls });
-      for (const id of waiting) await until(other, id, 'done');
-      await eventually(readiness, ({ body }) => body.status === 'ok');
-      await stores.sql.query('DELETE FROM tasks WHERE id = $1', [unknown]);
-    },
-  );
+  it('claim no task without a receiver, and /readyz says so until another service has delivered it', async () => {
+    answer = 200;
+    await using service = await startService({ ...env, TASK_WEBHOOK_URL: '' });
+    const waiting = [(await writeTasks(stores, 1))[0]!, (await writeTasks(stores, 1, 'event'))[0]!];
+    const [unknown] = await writeTasks(stores, 1, 'nobody-handles-this');
+    await until(service, unknown!, 'dead'); // written last, so it was due after the others
+    for (const id of waiting)
+      expect(await taskOf(service, id)).toMatchObject({ state: 'waiting', attempts: 0 });
+    const readiness = () => call(`${service.url}/readyz`);
+    const detail = expect.stringMatching(/2 failing; .*(TASK|EVENT)_WEBHOOK_URL is not set/);
+    const body = { status: 'degraded', degraded: [{ what: 'receivers', detail }] };
+    await expect.poll(readiness).toMatchObject({ status: 200, body });
+    const { text } = (await call(`${service.url}/metrics`)).body;
+    expect(text).toMatch(/^stampede_background_failing\{loop="receivers"\} 2$/m);
+    const urls = { EVENT_WEBHOOK_URL: env.TASK_WEBHOOK_URL! };
+    await using other = await startService({ ...env, ...urls });
+    for (const id of waiting) await until(other, id, 'done');
+    await eventually(readiness, ({ body }) => body.status === 'ok');
+    await stores.sql.query('DELETE FROM tasks WHERE id = $1', [unknown]);
+  });
 
   it('log tasks as done with TASK_WEBHOOK_URL=none', async () => {
     await using service = await startService({ ...env, TASK_WEBHOOK_URL: 'none' });
@@ -200,53 +197,19 @@ describe('operators', () => {
   });
 
   it.each([
-    '/tasks?state=lost',
-    '/tasks?state=',
-    '/tasks?state=DEAD',
-    '/tasks?state=dead&state=done',
-    '/tasks?state=dead%00',
-    '/tasks?sate=dead',
-    '/tasks?limit=0',
-    '/tasks?limit=1001',
-    '/tasks?limit=-1',
-    '/tasks?limit=ten',
-    '/tasks?limit=1e2',
-  ])('learn what is wrong with %s', async (path) => {
-    const result = await call(`${service.url}${path}`);
-    expect(result).toMatchObject({ status: 400, problem: 'invalid-request' });
-  });
-
-  it.each([
-    ['0', 400, 'invalid-request'],
-    ['x', 400, 'invalid-request'],
-    ['1.5', 400, 'invalid-request'],
-    ['424242', 404, 'unknown-task'],
-    ['9007199254740991', 404, 'unknown-task'],
-    ['9999999999999999', 400, 'invalid-request'],
-  ])('cannot retry or discard task %s', async (id, status, problem) => {
-    for (const act of ['retry', 'discard'])
-      expect(await post(`${service.url}/tasks/${id}/${act}`, {})).toMatchObject({ status, problem });
-  });
-
-  it('need the token, when one is set', async () => {
-    const token = 'a-long-enough-token';
-    await using guarded = await startService({ ...env, ADMIN_TOKEN: token });
-    expect(await call(`${guarded.url}/tasks`)).toMatchObject({ status: 401, problem: 'unauthorized' });
-    expect(await post(`${guarded.url}/tasks/1/retry`, {})).toMatchObject({ status: 401 });
-    const headers = { authorization: `Bearer ${token}` };
-    expect((await call(`${guarded.url}/tasks`, { headers })).status).toBe(200);
-  });
-});
-
-describe('an invalid configuration', () => {
-  it('is refused, and shows no password', async () => {
-    const wrong = { TASK_WEBHOOK_URL: 'ftp://ann:pass/word@host/x', TASK_PICK: 'both' };
-    const failure = await startService({ ...env, ...wrong }).then(
-      () => '',
-      (error: Error) => error.message,
-    );
-    expect(failure).toContain('TASK_WEBHOOK_URL="…@host/x" must be a URL starting with http:// or https://');
-    expect(failure).toContain('TASK_PICK="both" must be skip-locked or lock');
-    expect(failure).not.toContain('word');
+    ['/tasks?state=DEAD', 400, 'invalid-request'],
+    ['/tasks?state=dead&state=done', 400, 'invalid-request'],
+    ['/tasks?sate=dead', 400, 'invalid-request'],
+    ['/tasks?limit=0', 400, 'invalid-request'],
+    ['/tasks?limit=1001', 400, 'invalid-request'],
+    ['/tasks?limit=1e2', 400, 'invalid-request'],
+    ['/tasks/1.5/retry', 400, 'invalid-request'],
+    ['/tasks/0/discard', 400, 'invalid-request'],
+    ['/tasks/424242/retry', 404, 'unknown-task'],
+    ['/tasks/9007199254740991/discard', 404, 'unknown-task'],
+    ['/tasks/9007199254740992/discard', 400, 'invalid-request'],
+  ])('learn what is wrong with %s', async (path, status, problem) => {
+    const ask = path.includes('?') ? call(service.url + path) : post(service.url + path, {});
+    expect(await ask).toMatchObject({ status, problem });
   });
 });
