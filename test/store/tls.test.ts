@@ -1,4 +1,4 @@
-/** TLS to both stores, on servers whose certificates the test makes. A service reaches them as in production: as a process. */
+/** TLS to both stores, on servers whose certificates the test makes. A process is needed where NODE_EXTRA_CA_CERTS is. */
 import { spawnSync } from 'node:child_process';
 import { chmod, chown, copyFile, rm, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -15,7 +15,7 @@ import { migrate } from '../../src/store/postgres/migrate.ts';
 import { type Authority, createAuthority, createServerKey, whyNoOpenssl } from '../support/certificates.ts';
 import { buy, createSale, eventually } from '../support/client.ts';
 import { below, commandsOf, execute, standIns, text } from '../support/samples.ts';
-import { launch, spawnService } from '../support/service.ts';
+import { launch, spawnService, startService } from '../support/service.ts';
 
 /** Starts Redis without a certificate: it fails, and names the cause if it was built without TLS. */
 async function whyNoTls(): Promise<string | null> {
@@ -105,10 +105,12 @@ const environment = (more: Readonly<Record<string, string>> = {}) => ({
   ...more,
 });
 
-/** @returns `listens`, or the output of a start that failed */
-async function outcome(more: Readonly<Record<string, string>>): Promise<string> {
-  await using run = launch(environment(more));
-  return (await run.url) === null ? run.log.join('\n') : 'listens';
+/** Starts a service that knows no certificate authority but those of its URLs. @returns `listens`, or why it failed */
+async function outcome(urls: Readonly<Record<string, string>>): Promise<string> {
+  const service = await startService(environment(urls)).catch((error: Error) => error.message);
+  if (typeof service === 'string') return service;
+  await service.stop();
+  return 'listens';
 }
 
 describe.skipIf(missing !== null)(`TLS to the stores ${missing ?? ''}`, () => {
@@ -173,84 +175,53 @@ describe.skipIf(missing !== null)(`TLS to the stores ${missing ?? ''}`, () => {
     expect((await buy(service.url, id, 'ann')).status).toBe(200);
   });
 
-  describe('Postgres', () => {
-    it.each([
-      ['sslmode=verify-full with sslrootcert', () => full(), ''],
-      ['sslmode=verify-full with the CA in NODE_EXTRA_CA_CERTS', () => 'sslmode=verify-full', 'extra'],
-      [
-        'sslmode=require, which is verify-full to this driver',
-        () => `sslmode=require&sslrootcert=${authority.certificate}`,
-        '',
-      ],
-      ['sslmode=no-verify, which verifies nothing', () => 'sslmode=no-verify', ''],
-    ])('is reached with %s', async (_what, parameters, extra) => {
-      const pool = { DATABASE_URL: databaseUrl(parameters()), REDIS_URL: redis.url };
-      const certificates = extra === '' ? { NODE_EXTRA_CA_CERTS: '' } : {};
-      expect(await outcome({ ...pool, ...certificates })).toBe('listens');
-    });
-
-    it.each<[string, Certificate, () => string, RegExp]>([
-      ['for another host name', 'elsewhere', full, /altnames[\s\S]*is for another host name/],
-      ['that has expired', 'expired', full, /expired[\s\S]*Renew the certificate/],
-      ['of an unknown CA', 'right', () => 'sslmode=verify-full', /NODE_EXTRA_CA_CERTS/],
-      [
-        'of another CA',
-        'right',
-        () => `sslmode=verify-full&sslrootcert=${stranger.certificate}`,
-        /NODE_EXTRA_CA_CERTS/,
-      ],
-      ['of an unknown CA, with sslmode=require', 'right', () => 'sslmode=require', /NODE_EXTRA_CA_CERTS/],
-    ])('is refused with a certificate %s', async (_what, certificate, parameters, said) => {
-      await show(certificate);
-      const urls = { DATABASE_URL: databaseUrl(parameters()), REDIS_URL: redis.url };
-      expect(await outcome({ ...urls, NODE_EXTRA_CA_CERTS: '' })).toMatch(said);
-      await show('right');
-    });
-
-    it('refuses an address where the certificate has a name', async () => {
-      expect(await outcome({ DATABASE_URL: databaseUrl(full(), '127.0.0.1') })).toMatch(
-        /IP: 127\.0\.0\.1[\s\S]*is for another host name/,
-      );
-    });
-
-    it('refuses a plain connection, and the start says what is missing', async () => {
-      expect(await outcome({ DATABASE_URL: databaseUrl('') })).toMatch(
-        /no encryption[\s\S]*sslmode=verify-full/,
-      );
-    });
+  it.each<[string, Certificate, () => string, RegExp, host?: string]>([
+    ['sslmode=verify-full and sslrootcert', 'right', full, /^listens$/],
+    [
+      'sslmode=require, which is verify-full to this driver',
+      'right',
+      () => `sslmode=require&sslrootcert=${authority.certificate}`,
+      /^listens$/,
+    ],
+    ['sslmode=no-verify, which verifies nothing', 'right', () => 'sslmode=no-verify', /^listens$/],
+    ['a certificate for another host', 'elsewhere', full, /altnames[\s\S]*is for another host name/],
+    ['an address', 'right', full, /IP: 127\.0\.0\.1[\s\S]*is for another host name/, '127.0.0.1'],
+    ['an expired certificate', 'expired', full, /expired[\s\S]*Renew the certificate/],
+    ['an unknown CA', 'right', () => 'sslmode=verify-full', /NODE_EXTRA_CA_CERTS/],
+    ['an unknown CA and sslmode=require', 'right', () => 'sslmode=require', /NODE_EXTRA_CA_CERTS/],
+    [
+      'another CA',
+      'right',
+      () => `sslmode=verify-full&sslrootcert=${stranger.certificate}`,
+      /NODE_EXTRA_CA_CERTS/,
+    ],
+    ['no sslmode', 'right', () => '', /no encryption[\s\S]*sslmode=verify-full/],
+  ])('Postgres, with %s', async (_what, certificate, parameters, said, host) => {
+    await show(certificate);
+    const urls = { DATABASE_URL: databaseUrl(parameters(), host), REDIS_URL: redis.url };
+    expect(await outcome(urls)).toMatch(said);
+    await show('right');
   });
 
-  describe('Redis', () => {
-    it('is reached with the CA in NODE_EXTRA_CA_CERTS', async () => {
-      expect(await outcome({})).toBe('listens');
-    });
+  it.each<[string, () => string, RegExp]>([
+    ['of an unknown CA', redisUrl, /NODE_EXTRA_CA_CERTS/],
+    ['on its TLS port without TLS', () => `redis://localhost:${tlsPort}`, /write rediss instead of redis/],
+    ['that has no TLS', () => `rediss://localhost:${redis.port}`, /without TLS/],
+  ])('Redis %s: the start says what to do', async (_what, url, said) => {
+    const reply = await outcome({ REDIS_URL: url() });
+    expect(reply).toContain('Cannot use Redis');
+    expect(reply).toMatch(said);
+  });
 
-    it.each<[string, Certificate, 'authority' | 'stranger' | 'none', RegExp]>([
-      ['for another host name', 'elsewhere', 'authority', /altnames[\s\S]*is for another host name/],
-      ['that has expired', 'expired', 'authority', /expired[\s\S]*Renew the certificate/],
-      ['of an unknown CA', 'right', 'none', /NODE_EXTRA_CA_CERTS/],
-      ['of another CA', 'right', 'stranger', /NODE_EXTRA_CA_CERTS/],
-    ])('is refused with a certificate %s', async (_what, certificate, known, said) => {
-      await show(certificate);
-      const file = { authority: authority.certificate, stranger: stranger.certificate, none: '' }[known];
-      const plain = serviceUrlOf(postgres.url());
-      const DATABASE_URL = `${plain}?sslmode=no-verify`;
-      const text = await outcome({ DATABASE_URL, NODE_EXTRA_CA_CERTS: file });
-      expect(text).toMatch(said);
-      expect(text).toContain('Cannot use Redis');
-      await show('right');
-    });
-
-    it('refuses a plain connection to its TLS port, and the start names rediss', async () => {
-      expect(await outcome({ REDIS_URL: `redis://localhost:${tlsPort}` })).toMatch(
-        /Cannot use Redis[\s\S]*write rediss instead of redis/,
-      );
-    });
-
-    it('that has no TLS is not reached with rediss://', async () => {
-      expect(await outcome({ REDIS_URL: `rediss://localhost:${redis.port}` })).toMatch(
-        /Cannot use Redis[\s\S]*without TLS/,
-      );
-    });
+  it.each<[Certificate, RegExp]>([
+    ['elsewhere', /altnames[\s\S]*is for another host name/],
+    ['expired', /expired[\s\S]*Renew the certificate/],
+  ])('Redis with the certificate %s is refused', async (certificate, said) => {
+    await show(certificate);
+    await using run = launch(environment({ DATABASE_URL: databaseUrl('sslmode=no-verify') }));
+    expect(await run.url).toBeNull();
+    expect(run.log.join('\n')).toContain('Cannot use Redis');
+    expect(run.log.join('\n')).toMatch(said);
+    await show('right');
   });
 });
