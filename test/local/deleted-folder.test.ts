@@ -7,11 +7,13 @@ import { afterEach, beforeAll, expect, it } from 'vitest';
 import { buy, call, createSale, post } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { installService, type Run } from '../support/service.ts';
+import { bySize } from '../support/tier.ts';
 import { isLinux, processesOn } from './support.ts';
 
 const installed = opened(installService);
 let folder: string;
 const runs: Run[] = [];
+const WORKERS = bySize({ core: ['2'], full: ['2'], nightly: ['1', '2'] });
 
 beforeAll(() => {
   folder = path.join(installed.folder, '.local');
@@ -36,7 +38,7 @@ async function lastingProcesses(): Promise<number[]> {
   return processesOn(folder).filter((pid) => before.includes(pid));
 }
 
-it.runIf(isLinux).each(['1', '2'])('a deleted folder, WORKERS=%s', async (WORKERS) => {
+it.runIf(isLinux).each(WORKERS)('a deleted folder, WORKERS=%s', async (WORKERS) => {
   const first = start({ WORKERS });
   const url = await first.url;
   await expect.poll(() => call(`${url}/readyz`)).toMatchObject({ body: { status: 'ok' } });

@@ -36,22 +36,14 @@ test.for([
   ],
   ['Alpine', 'linux', 0, 'ID=alpine', 'sudo apk add redis'],
   ['Arch', 'linux', 0, 'ID=arch', 'sudo pacman -S valkey'],
-  ['root on Debian without apt-get on PATH', 'linux', 0, 'ID=debian', 'sudo apt-get install redis-server'],
   ['macOS without Homebrew', 'darwin', 501, '', 'brew install redis'],
+  ['an unknown system', 'freebsd', 0, '', null],
 ] as const)('%s: the error has the exact command', async ([, platform, uid, osRelease, command]) => {
   await expect(ensureRedisServer({ ...NOWHERE, platform, uid, osRelease })).rejects.toMatchObject({
     code: 'redis-missing',
     message: expect.stringMatching(
-      new RegExp(`Install it with: ${command.replaceAll('|', '\\|')}\n.*REDIS_URL`),
+      command === null ? 'REDIS_URL' : `Install it with: ${command.replaceAll('|', '\\|')}\n.*REDIS_URL`,
     ),
-  });
-});
-
-test('an unknown system gets a hint', async () => {
-  const unknown = ensureRedisServer({ ...NOWHERE, platform: 'freebsd', uid: 0, osRelease: '' });
-  await expect(unknown).rejects.toMatchObject({
-    code: 'redis-missing',
-    message: expect.stringMatching(/REDIS_URL/),
   });
 });
 
@@ -121,10 +113,6 @@ test.each([
   [
     'REDIS_URL is not set, and neither is installed. Install it with: x\nOr set REDIS_URL to your own Redis.',
     'Neither is installed. Install it with: x',
-  ],
-  [
-    'Redis is too old. Install a newer one, or set REDIS_URL to your own Redis.',
-    'Redis is too old. Install a newer one.',
   ],
   [
     'DATABASE_URL is not set, and the package p is missing. Set DATABASE_URL to your own Postgres, or run npm install.',

@@ -16,8 +16,9 @@ async function withRedis<T>(url: string, use: (redis: Redis) => Promise<T>): Pro
   }
 }
 
-test('serves with the settings that the service relies on', async () => {
-  const server = await startRedisServer({ folder: temporaryFolder() });
+test('serves with the settings that the service relies on, whoever has the password, which no command line shows', async () => {
+  const folder = temporaryFolder();
+  const server = await startRedisServer({ folder, password: 'pa"ss\\word' });
   const config = (name: string) =>
     withRedis(server.url, async (redis) => ((await redis.config('GET', name)) as string[])[1]);
   expect(await config('appendonly')).toBe('yes');
@@ -25,6 +26,11 @@ test('serves with the settings that the service relies on', async () => {
   expect(await config('maxmemory-policy')).toBe('noeviction');
   expect(await config('save')).toBe('');
   expect(await config('bind')).toBe('127.0.0.1');
+  expect(readFileSync(`/proc/${server.pid}/cmdline`, 'utf8')).not.toContain('word');
+  const stranger = withRedis(`redis://127.0.0.1:${server.port}`, (redis) => redis.ping());
+  await expect(stranger).rejects.toThrow(/NOAUTH/);
+  const message = expect.stringContaining(`pid ${server.pid}`);
+  await expect(startRedisServer({ folder })).rejects.toMatchObject({ code: 'folder-in-use', message });
   await server.stop();
 });
 
@@ -42,39 +48,6 @@ test('stop and SIGKILL both keep the data; the port can be kept too', async () =
   const third = await startRedisServer({ folder, port: first.port });
   expect(await withRedis(third.url, (redis) => redis.mget('a', 'b'))).toEqual(['1', '2']);
   await third.stop();
-});
-
-test('arguments can turn persistence off: then a restart loses the data', async () => {
-  const folder = temporaryFolder();
-  const args = ['--appendonly', 'no', '--save', ''];
-  const first = await startRedisServer({ folder, args });
-  await withRedis(first.url, (redis) => redis.set('a', '1'));
-  await first.stop();
-  const second = await startRedisServer({ folder, args });
-  expect(await withRedis(second.url, (redis) => redis.get('a'))).toBeNull();
-  await second.stop();
-});
-
-test('requires the password, which no command line shows', async () => {
-  const folder = temporaryFolder();
-  const password = 'pa"ss\\word';
-  const server = await startRedisServer({ folder, password });
-  expect(readFileSync(`/proc/${server.pid}/cmdline`, 'utf8')).not.toContain('word');
-  await expect(withRedis(`redis://127.0.0.1:${server.port}`, (redis) => redis.ping())).rejects.toThrow(
-    /NOAUTH/,
-  );
-  expect(await withRedis(server.url, (redis) => redis.ping())).toBe('PONG');
-  await server.stop();
-});
-
-test('a folder in use by a Redis is an error that names its pid', async () => {
-  const folder = temporaryFolder();
-  const server = await startRedisServer({ folder });
-  await expect(startRedisServer({ folder })).rejects.toMatchObject({
-    code: 'folder-in-use',
-    message: expect.stringContaining(`pid ${server.pid}`),
-  });
-  await server.stop();
 });
 
 test('a taken port that the caller asked for is an error; without one, others are tried; who took it is sent nothing', async () => {

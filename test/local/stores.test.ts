@@ -14,6 +14,7 @@ import { Redis } from 'ioredis';
 import { describe, expect, test } from 'vitest';
 import { type LocalStores, startLocalStores } from '../../src/local/stores.ts';
 import { readStoreUrls } from '../../src/local/urls.ts';
+import { bySize } from '../support/tier.ts';
 import {
   expectNoProcessOn,
   processesOn,
@@ -67,68 +68,68 @@ function guardianOn(folder: string): number {
 }
 
 describe('start and stop', () => {
-  test('keeps the data over a restart and leaves no process', async () => {
+  test('one of many has the folder, keeps the data over a restart, and publishes the addresses to its owner only', async () => {
     const folder = temporaryFolder();
-    const stores = await start(folder);
+    const said: string[] = [];
+    // Claims of dead processes, truncated or not, do not count.
+    mkdirSync(join(folder, 'lock'));
+    writeFileSync(join(folder, 'lock', '1-1-abcdef'), ''); // pid 1 lives, but did not start then
+    writeFileSync(join(folder, 'lock', '4194000-77-abcdef'), '{"owner":{"pi');
+    writeFileSync(join(folder, 'lock', '.4194000-77-abcdef'), '{"own');
+    const results = await Promise.allSettled([1, 2, 3].map(() => start(folder, (line) => said.push(line))));
+    const winners = results.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
+    expect(winners).toHaveLength(1);
+    const [stores] = winners as [LocalStores];
+    expect(readdirSync(join(folder, 'lock'))).toHaveLength(1);
+    await expect(start(folder)).rejects.toMatchObject({
+      code: 'folder-in-use',
+      message: expect.stringMatching(new RegExp(`pid ${process.pid}\\).*DATABASE_URL and REDIS_URL`)),
+    });
     await write(stores, 1);
+
+    const { databaseUrl, migrationDatabaseUrl, redisUrl } = stores;
+    const urls = [databaseUrl!, migrationDatabaseUrl!, redisUrl!];
+    const passwords = urls.map((url) => new URL(url).password);
+    expect(new Set(passwords).size).toBe(3);
+    expect(statSync(join(folder, 'secret')).mode & 0o777).toBe(0o600);
+    const guess = urls.map((url) => Object.assign(new URL(url), { password: 'guess' }).href);
+    await expect(query(guess[0]!, 'SELECT 1')).rejects.toThrow(/password/);
+    const guessing = withRedis({ redisUrl: guess[2]!, migrationDatabaseUrl: null }, (redis) =>
+      redis.get('x'),
+    );
+    await expect(guessing).rejects.toThrow();
+
+    expect(readStoreUrls(folder)).toEqual({ databaseUrl, migrationDatabaseUrl, redisUrl });
+    const file = join(folder, 'stores.env');
+    expect(statSync(file).mode & 0o777).toBe(0o600);
+    const ask = `. '${file}' && redis-cli -u "$REDIS_URL" ping && echo $DATABASE_URL $REDIS_URL && env`;
+    const echoed = execFileSync('sh', ['-c', ask], { encoding: 'utf8' }).split('\n');
+    expect(echoed.slice(0, 2)).toEqual(['PONG', `${databaseUrl} ${redisUrl}`]);
+    expect(echoed.filter((line) => /^(DATABASE|REDIS)_URL=/.test(line))).toEqual([]);
+
+    const info = await withRedis(stores, (redis) => redis.info('server'));
+    process.kill(Number(/process_id:(\d+)/.exec(info)?.[1]), 'SIGKILL');
+    await expect.poll(() => said.join('\n')).toMatch(/Redis exited unexpectedly \(signal SIGKILL\)/);
     await stores.stop();
     await stores.stop();
     expect(processesOn(folder)).toEqual([]);
+    expect(readdirSync(join(folder, 'lock'))).toEqual([]);
+    expect(readStoreUrls(folder)).toEqual({ databaseUrl: null, migrationDatabaseUrl: null, redisUrl: null });
     await expectKept(folder, [1]);
   });
 
-  test('starts only the requested stores', async () => {
+  test('starts only the requested stores, and touches nothing if none is', async () => {
     const folder = temporaryFolder();
     const stores = await startLocalStores({ folder, postgres: false, redis: true, say: quiet });
     expect(stores.databaseUrl).toBeNull();
     expect(await withRedis(stores, (redis) => redis.ping())).toBe('PONG');
     expect(readdirSync(join(folder, 'postgres'))).toEqual([]);
     await stores.stop();
-  });
-
-  test('touches nothing if no store is requested: services with their own stores share a folder', async () => {
-    const folder = join(temporaryFolder(), 'untouched');
-    const stores = await startLocalStores({ folder, postgres: false, redis: false, say: quiet });
-    expect(stores).toMatchObject({ databaseUrl: null, redisUrl: null });
-    await stores.stop();
-    expect(existsSync(folder)).toBe(false);
-  });
-
-  test('hides the password from other users', async () => {
-    const folder = temporaryFolder();
-    const stores = await start(folder);
-    const passwords = Object.values(stores).flatMap((url) =>
-      typeof url === 'string' ? [new URL(url).password] : [],
-    );
-    expect(new Set(passwords).size).toBe(3);
-    const [password] = passwords as [string];
-    expect(statSync(join(folder, 'secret')).mode & 0o777).toBe(0o600);
-    await expect(query(stores.databaseUrl!.replace(password, 'guess'), 'SELECT 1')).rejects.toThrow(
-      /password/,
-    );
-    const guess = {
-      redisUrl: stores.redisUrl!.replace(/:[0-9a-f]{48}@/, ':guess@'),
-      migrationDatabaseUrl: null,
-    };
-    await expect(withRedis(guess, (redis) => redis.get('x'))).rejects.toThrow();
-    await stores.stop();
-  });
-
-  test('publishes the addresses of the stores to its owner only', async () => {
-    const folder = temporaryFolder();
-    const stores = await start(folder);
-    const { databaseUrl, migrationDatabaseUrl, redisUrl } = stores;
-    expect(readStoreUrls(folder)).toEqual({ databaseUrl, migrationDatabaseUrl, redisUrl });
-    const file = join(folder, 'stores.env');
-    expect(statSync(file).mode & 0o777).toBe(0o600);
-    const ask = `. '${file}' && echo $DATABASE_URL $REDIS_URL && env`;
-    const [asked, ...environment] = execFileSync('sh', ['-c', ask], { encoding: 'utf8' }).split('\n');
-    expect(asked).toBe(`${databaseUrl} ${redisUrl}`);
-    expect(environment.filter((line) => /^(DATABASE|REDIS)_URL=/.test(line))).toEqual([]);
-    const ping = `. '${file}' && redis-cli -u "$REDIS_URL" ping`;
-    expect(execFileSync('sh', ['-c', ping], { encoding: 'utf8' })).toContain('PONG');
-    await stores.stop();
-    expect(readStoreUrls(folder)).toEqual({ databaseUrl: null, migrationDatabaseUrl: null, redisUrl: null });
+    const untouched = join(folder, 'untouched');
+    const none = await startLocalStores({ folder: untouched, postgres: false, redis: false, say: quiet });
+    expect(none).toMatchObject({ databaseUrl: null, redisUrl: null });
+    await none.stop();
+    expect(existsSync(untouched)).toBe(false);
   });
 
   test('a failing Postgres stops Redis too, and its own message is shown', async () => {
@@ -143,54 +144,20 @@ describe('start and stop', () => {
   });
 });
 
-describe('one service per folder', () => {
-  test('a second service fails with the pid of the first, which keeps running', async () => {
-    const folder = temporaryFolder();
-    const service = spawnService(folder);
-    const urls = await untilUp(service);
-    await expect(start(folder)).rejects.toMatchObject({
-      code: 'folder-in-use',
-      message: expect.stringMatching(new RegExp(`pid ${service.pid}\\).*DATABASE_URL and REDIS_URL`)),
-    });
-    await write(urls, 1);
-    service.process.kill('SIGTERM');
-    await expectNoProcessOn(folder);
-    await expectKept(folder, [1]);
-  });
-
-  test('of many concurrent ones exactly one acquires it', async () => {
-    const folder = temporaryFolder();
-    const results = await Promise.allSettled([start(folder), start(folder), start(folder), start(folder)]);
-    const winners = results.filter((result) => result.status === 'fulfilled');
-    for (const result of results) {
-      if (result.status === 'rejected') expect(result.reason).toMatchObject({ code: 'folder-in-use' });
-    }
-    expect(winners).toHaveLength(1);
-    await (winners[0] as PromiseFulfilledResult<LocalStores>).value.stop();
-  });
-
-  test('claims of dead processes, truncated or not, do not count', async () => {
-    const folder = temporaryFolder();
-    mkdirSync(join(folder, 'lock'));
-    writeFileSync(join(folder, 'lock', '1-1-abcdef'), ''); // pid 1 lives, but did not start then
-    writeFileSync(join(folder, 'lock', '4194000-77-abcdef'), '{"owner":{"pi');
-    writeFileSync(join(folder, 'lock', '.4194000-77-abcdef'), '{"own');
-    const stores = await start(folder);
-    expect(readdirSync(join(folder, 'lock'))).toHaveLength(1);
-    await stores.stop();
-    expect(readdirSync(join(folder, 'lock'))).toEqual([]);
-  });
-});
-
 describe('crashes', () => {
-  test('SIGKILL of the service: both servers stop gracefully, the data is intact', async () => {
+  test('SIGKILL of the service: its servers, in other process groups, stop gracefully, and the next start waits', async () => {
     const folder = temporaryFolder();
     const service = spawnService(folder);
-    const urls = await untilUp(service);
-    await write(urls, 1);
-    expect(processesOn(folder).length).toBeGreaterThanOrEqual(4); // service, guardian, Postgres, Redis
+    await write(await untilUp(service), 1);
+    const group = (pid: number) => {
+      const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+      return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[2]);
+    };
+    const others = processesOn(folder).filter((pid) => pid !== service.pid);
+    expect(others.length).toBeGreaterThanOrEqual(3); // guardian, Postgres, Redis
+    expect(others.map(group)).not.toContain(service.pid); // a Ctrl-C does not reach them
     service.process.kill('SIGKILL');
-    await expectNoProcessOn(folder);
+    await service.exited;
     await expectKept(folder, [1]);
   });
 
@@ -215,30 +182,6 @@ describe('crashes', () => {
     },
   );
 
-  test('a start right after waits for the ending guardian', async () => {
-    const folder = temporaryFolder();
-    const service = spawnService(folder);
-    await write(await untilUp(service), 1);
-    service.process.kill('SIGKILL');
-    await service.exited;
-    await expectKept(folder, [1]);
-  });
-
-  test('Ctrl-C in the terminal does not reach guardian and servers', async () => {
-    const folder = temporaryFolder();
-    const service = spawnService(folder);
-    await untilUp(service);
-    const group = (pid: number) => {
-      const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-      return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[2]);
-    };
-    const others = processesOn(folder).filter((pid) => pid !== service.pid);
-    expect(others.length).toBeGreaterThanOrEqual(3);
-    expect(others.map(group)).not.toContain(service.pid);
-    process.kill(-service.pid, 'SIGINT');
-    await expectNoProcessOn(folder);
-  });
-
   test('SIGKILL of the guardian: the next start stops the orphans first', async () => {
     const folder = temporaryFolder();
     const said: string[] = [];
@@ -260,53 +203,37 @@ describe('crashes', () => {
     expect(processesOn(folder)).toEqual([]);
   });
 
-  test('stop() after a SIGKILL of the guardian stops the orphans itself', async () => {
-    const folder = temporaryFolder();
-    const stores = await start(folder);
-    await write(stores, 1);
-    process.kill(guardianOn(folder), 'SIGKILL');
-    await stores.stop();
-    expect(processesOn(folder)).toEqual([]);
-    await expectKept(folder, [1]);
-  });
-
-  test('stop() after a SIGKILL of the guardian stops the orphans also where it cannot write a claim', async () => {
-    const folder = temporaryFolder();
-    const said: string[] = [];
-    const stores = await start(folder, (line) => said.push(line));
-    process.kill(guardianOn(folder), 'SIGKILL');
-    await expect.poll(() => said.join()).toContain('exited unexpectedly (SIGKILL)');
-    rmSync(join(folder, 'lock'), { recursive: true });
-    writeFileSync(join(folder, 'lock'), ''); // a file in the place of the folder
-    await stores.stop();
-    expect(processesOn(folder)).toEqual([]);
-    expect(said.join()).toContain('stop without their lock');
-  });
-
-  test('a server that dies is reported with its log', async () => {
-    const folder = temporaryFolder();
-    const said: string[] = [];
-    const stores = await start(folder, (line) => said.push(line));
-    const info = await withRedis(stores, (redis) => redis.info('server'));
-    process.kill(Number(/process_id:(\d+)/.exec(info)?.[1]), 'SIGKILL');
-    await expect.poll(() => said.join('\n')).toMatch(/Redis exited unexpectedly \(signal SIGKILL\)/);
-    await stores.stop();
-  });
-
-  // Spread over the whole start: before the guardian, in initdb, while the servers start, when up.
-  test.for([30, 250, 450, 650, 850, 1050, 1300, 1700])(
-    'Ctrl-C %d ms into the first start leaves nothing',
-    async (base) => {
+  test.each(['', ', also where it cannot write a claim'])(
+    'stop() after a SIGKILL of the guardian stops the orphans itself%s',
+    async (where) => {
       const folder = temporaryFolder();
-      const service = spawnService(folder);
-      await new Promise((resolve) => setTimeout(resolve, base + Math.random() * 150));
-      process.kill(-service.pid, 'SIGINT');
-      await service.exited;
-      await expectNoProcessOn(folder);
-      const stores = await start(folder);
-      await write(stores, 1);
-      expect(await read(stores)).toEqual({ postgres: [1], redis: ['1'] });
+      const said: string[] = [];
+      const stores = await start(folder, (line) => said.push(line));
+      process.kill(guardianOn(folder), 'SIGKILL');
+      await expect.poll(() => said.join()).toContain('exited unexpectedly (SIGKILL)');
+      if (where !== '') {
+        rmSync(join(folder, 'lock'), { recursive: true });
+        writeFileSync(join(folder, 'lock'), ''); // a file in the place of the folder
+      }
       await stores.stop();
+      expect(processesOn(folder)).toEqual([]);
+      expect(said.join().includes('stop without their lock')).toBe(where !== '');
     },
   );
+
+  // Spread over the whole start: before the guardian, in initdb, while the servers start, when up.
+  test.for(
+    bySize({ core: [450], full: [30, 450, 1050], nightly: [30, 250, 450, 650, 850, 1050, 1300, 1700] }),
+  )('Ctrl-C %d ms into the first start leaves nothing', async (base) => {
+    const folder = temporaryFolder();
+    const service = spawnService(folder);
+    await new Promise((resolve) => setTimeout(resolve, base + Math.random() * 150));
+    process.kill(-service.pid, 'SIGINT');
+    await service.exited;
+    await expectNoProcessOn(folder);
+    const stores = await start(folder);
+    await write(stores, 1);
+    expect(await read(stores)).toEqual({ postgres: [1], redis: ['1'] });
+    await stores.stop();
+  });
 });
