@@ -303,22 +303,3 @@ it('says of each member of a problem what it means', () => {
   for (const [slug, { meaning, members = {} }] of Object.entries<Problem>(problems))
     for (const member of Object.keys(members)) expect(meaning, slug).toContain(`\`${member}\``);
 });
-
-it('the glossary defines each term once', () => {
-  const terms = matches(page('reference/glossary'), /^\| \*\*([^*]+)\*\*/gm);
-  expect(terms.length).toBeGreaterThan(50);
-  expect(terms.filter((term, n) => terms.indexOf(term) !== n)).toEqual([]);
-});
-
-it('no document, name or comment has a retired word', () => {
-  const retired =
-    /\b(told|untold|hears?|glance|needy|put[ -]back|gives? back|given back|turned down|once more|got rid of|aftermath|shortcomings|unit_moves|restock_moves|of its own making|owed back|loses? its memory|who had|believed)\b/i;
-  const sources = ['src', 'lab', 'bench', 'lua', 'scripts']
-    .flatMap((folder) => filesBelow(folder, /\.(tsx?|js|lua)$/))
-    .filter((file) => !/^(src\/generated|bench\/results)/.test(file));
-  const linesOf = (file: string) => text(file).split('\n');
-  const found = [...documents, ...sources].flatMap((file) =>
-    linesOf(file).flatMap((line) => (retired.test(line) ? [`${file}: ${line.trim()}`] : [])),
-  );
-  expect(found).toEqual([]);
-});

@@ -155,13 +155,3 @@ it('the tiers name test files', () => {
   const patterns = [...FULL_ONLY, ...TIMED, ...IN_BOTH, ...QUICK_ONLY, ...ON_VALKEY];
   expect(patterns.filter(isUnknown)).toEqual([]);
 });
-
-it('a script opens with its purpose, KEYS, ARGV and replies; a library with what it defines', () => {
-  for (const file of files.filter((file) => file.endsWith('.lua'))) {
-    const [header = '', ...code] = text(file).split(/^(?=[^-\n])/m);
-    const isLibrary = file.startsWith('lua/lib/');
-    const words = ['KEYS', 'Repl', ...(code.join('').includes('ARGV[') ? ['ARGV'] : [])];
-    for (const word of isLibrary ? [] : words) expect(header, file).toContain(word);
-    if (isLibrary) expect(header, file).toMatch(/^-- Defines /);
-  }
-});

@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 import { afterEach, describe, expect, it } from 'vitest';
 import { call } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
-import { entryOf, installService, type Run } from '../support/service.ts';
+import { entryOf, installService, type Run, startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
@@ -83,35 +83,40 @@ it('an argument is refused, and --help says where settings go', async () => {
   expect((await run('--help')).stdout).toContain('PORT=4000 npm start');
 });
 
-it.each(['1', '2'])('a taken port is reported before any store is contacted: WORKERS=%s', async (WORKERS) => {
+it('a taken port is reported before any store is contacted, also with WORKERS=2', async () => {
   const other = createServer();
   await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
   const { port } = other.address() as { port: number };
   const unreachable = { DATABASE_URL: 'postgresql://u:p@127.0.0.1:1/x', REDIS_URL: 'redis://127.0.0.1:1' };
-  const said = await failure({ ...unreachable, PORT: String(port), WORKERS });
+  const said = await failure({ ...unreachable, PORT: String(port), WORKERS: '2' });
   expect(said.trim()).toBe(
     `Port ${port} is in use. Stop the process that listens there, or choose another port: PORT=${port + 1} npm start`,
   );
   await new Promise((resolve) => other.close(resolve));
 });
 
+it('a start that cannot reach Redis says so, and what to check, and logs no error', async () => {
+  const output = await failure({ ...envOf(stores), REDIS_URL: 'redis://127.0.0.1:1' });
+  expect(output).toContain('Cannot use Redis at 127.0.0.1:1: connect ECONNREFUSED');
+  expect(output).toContain('Check ');
+  expect(output).not.toMatch(/"level":[3456]0|\n {4}at /);
+});
+
 const down = 'redis://127.0.0.1:1';
 it.each([
-  [{ REDIS_URL: down }, 'Cannot use Redis at 127.0.0.1:1: connect ECONNREFUSED'],
   [{ REDIS_URL: 'redis+sentinel://127.0.0.1:1/mymaster' }, 'Cannot use Redis at 127.0.0.1:1/mymaster: '],
   [{ REDIS_URL: 'redis+cluster://127.0.0.1:1,127.0.0.1:2' }, 'Cannot use Redis at 127.0.0.1:1,127.0.0.1:2: '],
   [{ LOCK: 'redlock', REDLOCK_URLS: [1, 2, 3].map((n) => down + n).join() }, 'LOCK=redlock cannot start: '],
   [{ LOCK: 'zookeeper', ZOOKEEPER_URL: '127.0.0.1:1' }, 'LOCK=zookeeper cannot start: '],
   [{ DATABASE_URL: 'postgresql://u:p@127.0.0.1:1/x' }, 'Cannot use Postgres at 127.0.0.1:1/x: '],
-])('a start that cannot reach %o says so, and what to check, and logs no error', async (given, said) => {
-  const output = await failure({ ...envOf(stores), ...given });
-  expect(output).toContain(said);
-  expect(output).toContain('Check ');
-  expect(output).not.toMatch(/"level":[3456]0|\n {4}at /);
+])('a start that cannot reach %o says so', async (given, said) => {
+  await expect(startService({ ...envOf(stores), ...given })).rejects.toMatchObject({
+    name: 'StartError',
+    message: expect.stringMatching(new RegExp(`${said.replaceAll('+', '\\+')}[\\s\\S]*Check `)),
+  });
 });
 
 it.each([
-  ['unsafe', '1', 1],
   ['unsafe', '2', 1],
   ['lua', '1', 0],
 ])('STRATEGY=%s with WORKERS=%s warns of overselling %i times', async (STRATEGY, WORKERS, warnings) => {

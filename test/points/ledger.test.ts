@@ -57,7 +57,6 @@ describe('POINTS_GUARD=lock', () => {
   it('answers busy while the lock is held, and changes nothing', async () => {
     const [first, second] = await whileInserting('ben', (other) => send(other, 'ben'));
     expect(second).toMatchObject({ status: 503, problem: 'busy', body: { reason: 'lock-contended' } });
-    expect(second.headers.get('retry-after')).toBe('1');
     expect(first.status).toBe(201);
     expect(await entriesOf('ben')).toBe(1);
   });

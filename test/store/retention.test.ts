@@ -112,21 +112,15 @@ it('deletes old orders, notifications and tasks, and keeps recent, active and re
   );
 });
 
-it('two processes delete each of 2,000 rows once', async () => {
-  await addOrder('expired', DAYS + 1, 2_000);
+it('two processes delete each of 1,000 rows once', async () => {
+  await addOrder('expired', DAYS + 1, 1_000);
   const kept = await addOrder('expired', DAYS - 1);
   const processes = [openProcess(), openProcess()];
   // If both meet on the same rows, one ends early and is run again.
-  await eventually(
-    async () => {
-      await Promise.all(processes.map(({ run }) => run()));
-      return idsOf('orders');
-    },
-    (ids) => ids.length === 1,
-  );
-  expect(await idsOf('orders')).toEqual([kept]);
+  const run = () => Promise.all(processes.map((process) => process.run())).then(() => idsOf('orders'));
+  expect(await eventually(run, (ids) => ids.length === 1)).toEqual([kept]);
   const counts = await Promise.all(processes.map(({ deleted }) => deleted()));
-  expect(counts.reduce((sum, { orders = 0 }) => sum + orders, 0)).toBe(2_000);
+  expect(counts.reduce((sum, { orders = 0 }) => sum + orders, 0)).toBe(1_000);
   expect(processes.flatMap(({ failures }) => failures)).toEqual([]);
 });
 
