@@ -105,33 +105,30 @@ describe.skipIf(!canContain())('a container of the image', () => {
     expect(await run(command('CMD'), open)).toEqual({ code: 1, output: expect.stringContaining('AUTH') });
   });
 
-  it.each(['1', '2'])(
-    'sells with a read-only file system and no capabilities, and stops cleanly: WORKERS=%s',
-    async (WORKERS) => {
-      expect(await run(command('HEALTHCHECK'))).toMatchObject({ code: 1 });
-      const { container, result } = start(command('CMD'), { ...env, WORKERS });
-      const url = `http://127.0.0.1:${env.PORT}`;
-      await expect.poll(() => run(command('HEALTHCHECK'))).toMatchObject({ code: 0 });
+  it('sells with a read-only file system and no capabilities, and stops cleanly, with WORKERS=2', async () => {
+    expect(await run(command('HEALTHCHECK'))).toMatchObject({ code: 1 });
+    const { container, result } = start(command('CMD'), { ...env, WORKERS: '2' });
+    const url = `http://127.0.0.1:${env.PORT}`;
+    await expect.poll(() => run(command('HEALTHCHECK'))).toMatchObject({ code: 0 });
 
-      const { id } = await createSale(url, 1);
-      expect((await attempt(url, id, 'ann')).status).toBe(201);
-      expect((await attempt(url, id, 'ann')).body.replayed).toBe(true);
-      expect((await attempt(url, id, 'ben')).problem).toBe('sold-out');
+    const { id } = await createSale(url, 1);
+    expect((await attempt(url, id, 'ann')).status).toBe(201);
+    expect((await attempt(url, id, 'ann')).body.replayed).toBe(true);
+    expect((await attempt(url, id, 'ben')).problem).toBe('sold-out');
 
-      const main = firstProcessOf(container);
-      const status = readFileSync(`/proc/${main}/status`, 'utf8');
-      const [uid, gid] = image.settings.USER!.split(':').map((id) => `(\\t${id}){4}`);
-      const no = ['Inh', 'Prm', 'Eff', 'Bnd', 'Amb'].map((set) => `Cap${set}:\\t0{16}`);
-      for (const line of [`Uid:${uid}`, `Gid:${gid}`, 'Groups:\\s*', 'NoNewPrivs:\\t1', ...no])
-        expect(status).toMatch(new RegExp(`^${line}$`, 'm'));
-      const mounts = readFileSync(`/proc/${main}/mountinfo`, 'utf8').trim().split('\n');
-      const writable = mounts.filter((line) => !/^(\S+ ){4}(\/(proc|dev)\b|\S+ ro\b)/.test(line));
-      expect(writable).toEqual([]);
+    const main = firstProcessOf(container);
+    const status = readFileSync(`/proc/${main}/status`, 'utf8');
+    const [uid, gid] = image.settings.USER!.split(':').map((id) => `(\\t${id}){4}`);
+    const no = ['Inh', 'Prm', 'Eff', 'Bnd', 'Amb'].map((set) => `Cap${set}:\\t0{16}`);
+    for (const line of [`Uid:${uid}`, `Gid:${gid}`, 'Groups:\\s*', 'NoNewPrivs:\\t1', ...no])
+      expect(status).toMatch(new RegExp(`^${line}$`, 'm'));
+    const mounts = readFileSync(`/proc/${main}/mountinfo`, 'utf8').trim().split('\n');
+    const writable = mounts.filter((line) => !/^(\S+ ){4}(\/(proc|dev)\b|\S+ ro\b)/.test(line));
+    expect(writable).toEqual([]);
 
-      process.kill(main, image.settings.STOPSIGNAL);
-      expect(await result).toMatchObject({ code: 0 });
-    },
-  );
+    process.kill(main, image.settings.STOPSIGNAL);
+    expect(await result).toMatchObject({ code: 0 });
+  });
 
   it('reconciles, and verifies the audit log', async () => {
     const node = ['node', '--enable-source-maps'];

@@ -9,7 +9,7 @@ import {
   verifyAuditLog,
 } from '../../src/store/postgres/audit-log.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
-import { buy, call, cancel, createSale, eventually, pay } from '../support/client.ts';
+import { buy, cancel, createSale, eventually, pay, post } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
@@ -30,11 +30,7 @@ it('has administrative acts, payments and cancellations, each with its actor', a
   const [ann, ben] = [await buy(service.url, id, 'ann'), await buy(service.url, id, 'ben')];
   await cancel(service.url, ann.body.orderId);
   await pay(service.url, ben.body.orderId);
-  await call(`${service.url}/sales/${id}/restock`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: '{"units":-99}',
-  });
+  await post(`${service.url}/sales/${id}/restock`, { units: -99 });
   const log = await eventually(rows, (all) => all.filter(({ action }) => action === 'answered').length === 2);
   expect(log.map(({ actor, action }) => `${actor} ${action}`)).toEqual(
     expect.arrayContaining([
@@ -45,6 +41,10 @@ it('has administrative acts, payments and cancellations, each with its actor', a
     ]),
   );
   expect(await verifyAuditLog(postgres)).toMatchObject({ rows: log.length, broken: null });
+  const line =
+    /"head":"\d+:[0-9a-f]{64}","msg":"The audit log ends with this head: .*npm run audit -- verify --head/;
+  await using other = await startService(envOf(stores));
+  await expect.poll(() => other.log.join('')).toMatch(line);
 });
 
 it('has a refund that is due, and one that was sent', async () => {
@@ -89,13 +89,6 @@ it('is appended by several processes at once without a gap', async () => {
   await eventually(append, (appended) => appended.every((n) => n === 0));
   await eventually(rows, (all) => all.filter(({ action }) => action === 'test').length === 50);
   expect((await verifyAuditLog(postgres)).broken).toBeNull();
-});
-
-it('a start logs the head, and which command takes it', async () => {
-  await using other = await startService(envOf(stores));
-  const line =
-    /"head":"\d+:[0-9a-f]{64}","msg":"The audit log ends with this head: .*npm run audit -- verify --head/;
-  await expect.poll(() => other.log.join('')).toMatch(line);
 });
 
 it('refuses changes, and shows those of someone who can switch that off', async () => {
