@@ -130,11 +130,24 @@ it('waits for what becomes healthy or ends, and requires only what runs with it'
     }
 });
 
+it('starts every server again after a reboot, except those of redlock, which come back empty', () => {
+  const others = names.filter((name) => services[name].restart !== 'unless-stopped');
+  expect(others).toEqual([...inProfile('redlock'), 'cluster-create']);
+});
+
 it('publishes ports on the loopback only, each once', () => {
   for (const port of names.flatMap((name) => services[name].ports ?? []))
     expect(port).toMatch(/^127\.0\.0\.1:\d+:\d+$/);
   const ports = names.flatMap(portsOf);
   expect(new Set(ports).size).toBe(ports.length);
+});
+
+it('no two servers share a volume, and those that announce a name have it', () => {
+  const volumes = names.flatMap((name) => services[name].volumes ?? []).map((one) => one.split(':')[0]);
+  expect(new Set(volumes).size).toBe(volumes.length);
+  for (const name of names)
+    if (services[name].hostname || commandOf(name).includes('$HOSTNAME'))
+      expect(services[name].hostname).toBe(name);
 });
 
 it('gives services files that exist, each used, with every $ escaped that is not a variable of Compose', () => {
