@@ -138,21 +138,6 @@ it('commits the rest of a batch with orders that were reserved in an earlier epo
   expect(await sold(saleId)).toBe(2);
 });
 
-it('sells the last units of a batch with existing orders, and rejects the rest', async () => {
-  const committer = startCommitter();
-  const [saleId, fillerSale] = [await makeSale(4), await makeSale(10)];
-  const first = reservation(saleId, 'user-0');
-  expect((await committer.commit(first)).kind).toBe('committed');
-  const members = Array.from({ length: 8 }, (_, i) => reservation(saleId, `user-${i}`));
-  const results = kindsOf(await commitTogether(committer, fillerSale, members));
-  expect([...results].sort()).toEqual([
-    ...Array<string>(3).fill('committed'),
-    'existing',
-    ...Array<string>(4).fill('sold-out'),
-  ]);
-  expect(await sold(saleId)).toBe(4);
-});
-
 it('commits an order once when two processes commit it at the same time', async () => {
   const [one, other] = [startCommitter(), startCommitter()];
   const saleIds = [await makeSale(200), await makeSale(200)] as const;
