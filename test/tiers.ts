@@ -10,7 +10,7 @@ export const SIZES = ['core', 'full', 'nightly'] as const;
 export type Size = (typeof SIZES)[number];
 
 /** Contract tests that the quick tier runs whole, except timed ones; of the others it runs the core. */
-export const WHOLE_IN_QUICK = ['for-update', 'group-commit', 'lua', 'lock-postgres-row', 'lock-redis'];
+export const WHOLE_IN_QUICK = ['lock-postgres-row', 'lock-redis'];
 
 /** Files that, like those of `TIMED`, run only in the full tier: they take more than about ten seconds, or bound a duration. */
 export const FULL_ONLY = [
@@ -94,9 +94,22 @@ export const IN_BOTH = [
 export const NIGHTLY: readonly string[] = [];
 
 /** Files that have nothing left for the full tier. */
-export const QUICK_ONLY = ['for-update', 'group-commit', 'lua', 'postgres-strategies', 'unsafe'].map(
-  (name) => `test/contract/${name}.test.ts`,
-);
+export const QUICK_ONLY = [
+  'advisory-lock',
+  'conditional-update',
+  'for-update',
+  'for-update-prisma',
+  'global-lock',
+  'group-commit',
+  'lua',
+  'model',
+  'optimistic',
+  'postgres-strategies',
+  'segmented-lock',
+  'skip-locked',
+  'unique-key',
+  'unsafe',
+].map((name) => `test/contract/${name}.test.ts`);
 
 /**
  * Files that also run beside the full tier, with Valkey 9 for every Redis: the core of the locks and strategies in Redis. `redis-acl` has

@@ -29,8 +29,7 @@ describe.skipIf(isMissing)(
       const { rows } = await stores.sql.query<{ server_version: string }>('SHOW server_version');
       expect(Number.parseInt(rows[0]!.server_version, 10)).toBe(major);
     });
-    const parts = { core: true, rest: false, timed: false };
     for (const name of kinds)
-      describe(name, () => strategyContract(name, { parts, open: () => openStoresOn(server) }));
+      describe(name, () => strategyContract(name, { isWhole: false, open: () => openStoresOn(server) }));
   },
 );

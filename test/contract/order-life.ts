@@ -1,10 +1,9 @@
-/** The contract of a placed order, for every safe strategy: paid, cancelled or expired, and its unit released. */
+/** The contract of a placed order, for a strategy of each kind: paid, cancelled or expired, and its unit released. */
 import { expect, it } from 'vitest';
 import {
   type Answer,
   attempt,
   buy,
-  call,
   cancel,
   createSale,
   eventually,
@@ -16,9 +15,10 @@ import { published, type TestStores } from '../support/stores.ts';
 
 /** What the strategy suite provides. */
 export interface LifeBench {
-  readonly parts: { readonly core: boolean; readonly rest: boolean };
+  /** False: only the first block. */
+  readonly isWhole: boolean;
   readonly stores: TestStores;
-  readonly urls: readonly [string, string];
+  urls(): readonly [string, string];
   /** Asserts that `units` are sold and the audit finds nothing wrong. */
   expectSold(saleId: number, units: number): Promise<void>;
   expectSound(saleId: number): Promise<void>;
@@ -32,7 +32,6 @@ export function orderLife(bench: LifeBench): void {
     Number((await bench.stores.sql.query<{ n: string }>(sql, values)).rows[0]!.n);
   const balance = (orderId: unknown) =>
     count(`SELECT coalesce(sum(points), 0) AS n FROM points_entries WHERE source_id = $1`, [orderId]);
-  const soldOf = (saleId: number) => count('SELECT sold AS n FROM sales WHERE id = $1', [saleId]);
   const deadlineOf = (orderId: unknown) =>
     count('SELECT extract(epoch FROM expires_at) * 1000 AS n FROM orders WHERE id = $1', [orderId]);
   const expire = (saleId: number) =>
@@ -49,14 +48,15 @@ export function orderLife(bench: LifeBench): void {
     );
     return Object.fromEntries(rows.map(({ status, n }) => [status, n]));
   };
-  if (bench.parts.core) cancellingAndPaying();
-  if (bench.parts.rest) expiring();
-  if (bench.parts.rest) policies();
-  if (bench.parts.rest) refunding();
+  cancellingAndPaying();
+  if (!bench.isWhole) return;
+  expiring();
+  policies();
+  refunding();
 
   function cancellingAndPaying(): void {
     it('releases the unit of a cancelled order, and lets its customer buy again', async () => {
-      const [a, b] = bench.urls;
+      const [a, b] = bench.urls();
       const sale = await createSale(a, 1);
       const first = await buy(a, sale.id, 'one');
       expect((await buy(b, sale.id, 'two')).problem).toBe('sold-out');
@@ -81,7 +81,7 @@ export function orderLife(bench: LifeBench): void {
     });
 
     it('cancels once for twenty concurrent requests', async () => {
-      const [a, b] = bench.urls;
+      const [a, b] = bench.urls();
       const sale = await createSale(a, 3);
       const { body } = await buy(a, sale.id, 'one');
       const answers = await Promise.all(
@@ -92,30 +92,8 @@ export function orderLife(bench: LifeBench): void {
       await bench.expectSold(sale.id, 0);
     });
 
-    it('sells cancelled units while others buy, to the last unit', async () => {
-      const [a, b] = bench.urls;
-      const sale = await createSale(a, 20);
-      const held = await Promise.all(users(20).map((user) => buy(a, sale.id, user)));
-      const cancelling = held.slice(0, 10).map(({ body: { orderId } }, i) =>
-        eventually(
-          () => cancel(i % 2 ? a : b, orderId),
-          ({ body }) => body.status === 'cancelled' || body.orderStatus === 'cancelled',
-        ),
-      );
-      const buying = users(40, 'next').map((user, i) => buy(i % 2 ? b : a, sale.id, user));
-      await Promise.all([...cancelling, ...buying]);
-      // Attempts before the cancels were answered "sold out". A process that latched this offers all units within 100 ms.
-      let crowd = 0;
-      const buyLast = async () => {
-        await Promise.all(users(40, `last-${crowd++}`).map((user) => buy(a, sale.id, user)));
-        return soldOf(sale.id);
-      };
-      await expect.poll(buyLast).toBe(20);
-      await bench.expectSold(sale.id, 20);
-    });
-
     it('has one effect for repeated notifications, concurrent or late', async () => {
-      const [a, b] = bench.urls;
+      const [a, b] = bench.urls();
       const sale = await createSale(a, 2);
       const { body } = await buy(a, sale.id, 'payer');
       const together = await Promise.all(
@@ -138,7 +116,7 @@ export function orderLife(bench: LifeBench): void {
 
   function policies(): void {
     it('follows a window that is changed in Postgres, and revives an order after the end of its sale', async () => {
-      const [a, b] = bench.urls;
+      const [a, b] = bench.urls();
       const sale = await createSale(a, 1_000);
       const { body } = await buy(a, sale.id, 'late');
       await expire(sale.id);
@@ -161,10 +139,9 @@ export function orderLife(bench: LifeBench): void {
     });
 
     it('sells for nothing: such an order is paid by a notification of 0', async () => {
-      const [a, b] = bench.urls;
+      const [a, b] = bench.urls();
       const sale = await createSale(a, 1, { priceCents: 0 });
-      const { status, body } = await buy(a, sale.id, 'ann');
-      expect(status).toBe(201);
+      const { body } = await buy(a, sale.id, 'ann');
       expect((await pay(b, body.orderId, 'one cent', 1)).body).toMatchObject({ reason: 'amount-mismatch' });
       expect((await pay(b, body.orderId, undefined, 0)).body).toMatchObject({
         status: 'paid',
@@ -173,23 +150,11 @@ export function orderLife(bench: LifeBench): void {
       expect(await balance(body.orderId)).toBe(1);
       await bench.expectSound(sale.id);
     });
-
-    it('takes customers as they are written', async () => {
-      const [a, b] = bench.urls;
-      const sale = await createSale(a, 3);
-      const names = ['ann', 'Ann', 'ann.'];
-      const bought = await Promise.all(names.map((name, i) => buy(i % 2 ? a : b, sale.id, name)));
-      expect(bought.map(({ status }) => status)).toEqual([201, 201, 201]);
-      expect(new Set(bought.map(({ body }) => body.orderId)).size).toBe(3);
-      for (const [i, name] of names.entries())
-        expect((await buy(a, sale.id, name)).body.orderId).toBe(bought[i]!.body.orderId);
-      await bench.expectSold(sale.id, 3);
-    });
   }
 
   function expiring(): void {
     it('expires unpaid orders, and sells their units again', async () => {
-      const [a, b] = bench.urls;
+      const [a, b] = bench.urls();
       const sale = await createSale(a, 12);
       const held = await Promise.all(users(12).map((user, i) => buy(i % 2 ? a : b, sale.id, user)));
       for (const { body } of held.slice(0, 5)) expect((await pay(a, body.orderId)).status).toBe(200);
@@ -203,7 +168,7 @@ export function orderLife(bench: LifeBench): void {
     });
 
     it('revives the order of a late payment if its units are free, and refunds it otherwise', async () => {
-      const [a, b] = bench.urls;
+      const [a, b] = bench.urls();
       const sale = await createSale(a, 4, { maxPerOrder: 2 });
       const [lucky, late] = await Promise.all(['lucky', 'late'].map((user) => buy(a, sale.id, user, 2)));
       await expire(sale.id);
@@ -237,7 +202,7 @@ export function orderLife(bench: LifeBench): void {
 
   function refunding(): void {
     it('refunds a paid order and cancels a pending one, once: units return, or leave the stock', async () => {
-      const [a, b] = bench.urls;
+      const [a, b] = bench.urls();
       const sale = await createSale(a, 6, { maxPerOrder: 2 });
       const [paid, gone, pending] = await Promise.all(
         ['paid', 'gone', 'pending'].map((user) => buy(a, sale.id, user, user === 'pending' ? 1 : 2)),
@@ -272,23 +237,6 @@ export function orderLife(bench: LifeBench): void {
       for (const { status } of again) expect(status).toBeLessThan(300);
       expect((await buy(a, sale.id, 'none')).problem).toBe('sold-out'); // four units are left of six
       await bench.expectSold(sale.id, 4);
-    });
-
-    it('refunds all orders of a sale while others buy', async () => {
-      const [a, b] = bench.urls;
-      const sale = await createSale(a, 60);
-      const held = await Promise.all(users(40).map((user, i) => buy(i % 2 ? a : b, sale.id, user)));
-      await Promise.all(held.slice(0, 25).map(({ body }) => answered(() => pay(a, body.orderId))));
-      const asked = await post(`${b}/sales/${sale.id}/refund`, {});
-      expect(asked).toMatchObject({ status: 202, body: { orders: 40, remaining: 40, finishedAt: null } });
-      const later = await Promise.all(users(5, 'later').map((user) => buy(a, sale.id, user)));
-      const progress = () => call(`${a}/sales/${sale.id}/refund`);
-      expect(await eventually(progress, ({ body }) => Boolean(body.finishedAt))).toMatchObject({
-        body: { orders: 40, remaining: 0 },
-      });
-      expect(await statuses(sale.id)).toEqual({ cancelled: 15, pending: 5, 'refund-due': 25 });
-      for (const { status } of later) expect(status).toBeLessThan(300);
-      await bench.expectSold(sale.id, 5);
     });
   }
 }

@@ -74,7 +74,7 @@ for (const name of ['lua', 'segmented-lock', 'global-lock', 'unsafe']) {
       });
       return { ...stores, redisUrl };
     };
-    strategyContract(name, { parts: core, open });
+    strategyContract(name, { isWhole: false, open });
     it('is denied nothing', async () => {
       expect(await denials(admin)).toEqual([]);
     });
