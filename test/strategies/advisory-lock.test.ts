@@ -3,7 +3,7 @@ import { inTransaction } from '../../src/store/postgres/pool.ts';
 import { lockNumber } from '../../src/store/postgres/purchases.ts';
 import * as advisoryLock from '../../src/strategies/postgres/advisory-lock.ts';
 import { attemptOf } from '../support/attempts.ts';
-import { sellPast, statementsOf, strategyBench, tally } from '../support/postgres-strategy.ts';
+import { sellPast, statementsOf, strategyBench } from '../support/postgres-strategy.ts';
 
 const bench = strategyBench();
 
@@ -74,21 +74,4 @@ it('answers busy if the lock is not granted in time, and has written nothing', a
   );
   expect(await bench.sold(saleId)).toBe(0);
   expect((await strategy.decide(attemptOf(saleId, 'u'))).kind).toBe('accepted');
-});
-
-it('does not oversell beside a strategy that does not take the lock', async () => {
-  const strategy = bench.start(advisoryLock);
-  const saleId = await bench.sale(10);
-  const past = Array.from({ length: 10 }, (_, i) =>
-    inTransaction(bench.postgres.pool, async (client) => {
-      await sellPast(client, attemptOf(saleId, `past${i}`));
-      return { commit: true, value: 'accepted' };
-    }).catch(() => 'refused'),
-  );
-  const outcomes = await Promise.all(
-    Array.from({ length: 10 }, (_, i) => strategy.decide(attemptOf(saleId, `u${i}`))),
-  );
-  const others = (await Promise.all(past)).filter((end) => end === 'accepted').length;
-  expect(await bench.sold(saleId)).toBe(10);
-  expect((tally(outcomes).accepted ?? 0) + others).toBe(10);
 });

@@ -101,17 +101,6 @@ describe('a process with a sold-out latch', () => {
     }
   });
 
-  it('sells added units', async () => {
-    const { saleId } = await soldOut(3);
-    expect((await post(`${b}/sales/${saleId}/restock`, { units: 2 })).status).toBe(200);
-    for (const [url, user] of [
-      [a, 'r1'],
-      [b, 'r2'],
-    ] as const)
-      await expect.poll(async () => (await buy(url, saleId, user)).status).toBeLessThan(300);
-    expect((await buy(a, saleId, 'r3')).problem).toBe('sold-out');
-  });
-
   it('sells added units when no notification arrives', async () => {
     const { saleId } = await soldOut(2);
     const pubsub = (await scene.stores.redis.client('LIST', 'TYPE', 'PUBSUB')) as string;
