@@ -9,13 +9,14 @@ import { type AddressInfo, connect } from 'node:net';
 import { expect, it } from 'vitest';
 import { stopListening } from '../../src/http/listen.ts';
 import { users } from '../support/client.ts';
+import { bySize } from '../support/tier.ts';
 import { World } from '../support/world.ts';
 
 const CLIENTS = 16;
-const RESTARTS = 3;
+const RESTARTS = bySize({ core: 1, full: 2, nightly: 5 });
 
 it('a rolling restart leaves no attempt without its order', { timeout: 600_000 }, async () => {
-  await using world = await World.open({ strategy: 'lua', services: 2 });
+  await using world = await World.open({ strategy: 'lua', services: 2, processes: true });
   const sale = await world.openSale(1_000_000);
   const urls = await Promise.all(world.services.map(({ url }) => url));
   const lost: string[] = [];

@@ -8,10 +8,11 @@ import { type ClusterMember, NODE_TIMEOUT_MS } from '../../lab/servers/cluster.t
 import { openLinkedCluster } from '../../lab/servers/linked-cluster.ts';
 import { limits } from '../../src/config/limits.ts';
 import { call, eventually, users } from '../support/client.ts';
-import { openWorlds, SEEDS, sellAfterTheWayBack, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
+import { failovers, SEEDS, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
 import { whileLocked } from '../support/nemesis.ts';
 import { opened } from '../support/opened.ts';
 import { openCluster } from '../support/servers.ts';
+import { bySize } from '../support/tier.ts';
 import { assertInvariants, type TestSale, World } from '../support/world.ts';
 
 const cluster = opened(openLinkedCluster);
@@ -32,34 +33,34 @@ async function withoutFailover(): Promise<AsyncDisposable> {
   return { [Symbol.asyncDispose]: () => set(NODE_TIMEOUT_MS).then(() => client.disconnect()) };
 }
 
-describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
-  it('sells several sales, which are on different masters', async () => {
-    await using world = await World.open({ strategy, services: 2, env: { REDIS_URL: cluster.url } });
-    const sales = await Promise.all(Array.from({ length: 6 }, () => world.openSale(8)));
-    await sales[0]!.buy('first');
-    await Promise.all(sales.map((sale) => sale.rush(users(12))));
-    await sales[0]!.pay('first');
-    for (const sale of sales) await check(sale);
-    const { sql } = world.stores;
-    const open = () => sql.query(`SELECT FROM tasks WHERE state <> 'done'`);
-    await expect.poll(open).toMatchObject({ rowCount: 0 });
-  });
+it.each(failovers(['lua', 'segmented-lock', 'global-lock'], ['kill', 'cut', 'switch-over']))(
+  '%s keeps every promise through a %s of a master',
+  async (strategy, ending) => {
+    await using world = await World.open({
+      strategy,
+      processes: true,
+      services: 2,
+      env: { REDIS_URL: cluster.url },
+    });
+    const fault = ({ id }: TestSale) => cluster[ending](`stampede:{sale:${id}}:state`);
+    for (const seed of SEEDS)
+      await sellThrough(world, `Cluster: ${ending}`, seed, fault, () => cluster.client());
+  },
+  TIMEOUT_MS,
+);
 
-  it.each(['kill', 'cut', 'switch-over'] as const)(
-    'keeps every promise through a %s of a master',
-    async (name) => {
-      await using world = await World.open({ strategy, services: 2, env: { REDIS_URL: cluster.url } });
-      const fault = ({ id }: TestSale) => cluster[name](`stampede:{sale:${id}}:state`);
-      for (const seed of SEEDS)
-        await sellThrough(world, `Cluster: ${name}`, seed, fault, () => cluster.client());
-    },
-    TIMEOUT_MS,
-  );
-
+describe.each(
+  bySize({
+    core: ['lua'],
+    full: ['lua', 'segmented-lock'],
+    nightly: ['lua', 'segmented-lock', 'global-lock'],
+  }),
+)('%s', (strategy) => {
   it('decides again on the master that has the slot by now when an order was reserved on the one before', async () => {
     await using _calm = await withoutFailover();
     await using world = await World.open({
       strategy,
+      processes: true,
       env: { REDIS_URL: cluster.url, LOCK_WAIT_MS: '20000' },
     });
     const sale = await world.openSale(60);
@@ -95,7 +96,7 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
     await using _calm = await withoutFailover();
     // Under one lock for the sale, 20 customers at once may need longer than the default on a busy machine.
     const env = { REDIS_URL: cluster.url, LOCK_WAIT_MS: '20000' };
-    await using world = await World.open({ strategy, services: 2, env });
+    await using world = await World.open({ strategy, processes: true, services: 2, env });
     // No sale of another test has keys in this slot: they would move, too.
     await world.stores.sql.query(`ALTER SEQUENCE sales_id_seq RESTART ${strategy.length}0000`);
     const sale = await world.openSale(120);
@@ -120,36 +121,13 @@ describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
   });
 });
 
-it.each(['switch-over', 'cut'] as const)(
-  'units that become free after a %s of their master are sold after the way back',
-  { timeout: 2 * TIMEOUT_MS }, // it starts six services
-  async (name) => {
-    await using worlds = await openWorlds(cluster.url);
-    const keyOf = ({ id }: TestSale) => `stampede:{sale:${id}}:state`;
-    /** Opens a sale on the master with the first slots. */
-    async function openSale(world: World): Promise<TestSale> {
-      for (;;) {
-        const sale = await world.openSale(2);
-        if (new Command('get', [keyOf(sale)]).getSlot()! < 5_000) return sale;
-      }
-    }
-    const sales = await Promise.all(worlds.all.map(openSale));
-    const key = keyOf(sales[0]!);
-    await sellAfterTheWayBack(sales, {
-      away: () => cluster[name](key),
-      back: () => cluster['switch-over'](key),
-      client: () => cluster.client(),
-    });
-  },
-);
-
-it.each(['lua', 'segmented-lock'])(
+it.each(bySize({ core: ['lua'], full: ['lua'], nightly: ['lua', 'segmented-lock'] }))(
   '%s: is degraded while one master is down, sells what the others have, and is unavailable without any',
   async (strategy) => {
     await using masters = await openCluster();
     for (const { client } of masters.members)
       await client.config('SET', 'cluster-require-full-coverage', 'no', 'maxmemory-policy', 'noeviction');
-    await using world = await World.open({ strategy, env: { REDIS_URL: masters.url } });
+    await using world = await World.open({ strategy, processes: true, env: { REDIS_URL: masters.url } });
     const ready = async () => call(`${await world.url()}/readyz`);
     const until = async (status: number, word: string) =>
       eventually(ready, (now) => now.status === status && now.body.status === word);

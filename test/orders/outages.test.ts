@@ -4,7 +4,6 @@
  * new database.
  */
 import { randomUUID } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
 import type { Order } from '../../src/domain/order.ts';
@@ -16,14 +15,16 @@ import {
   cancel,
   createSale,
   eventually,
-  inGroups,
   pay,
   users,
 } from '../support/client.ts';
+import { sellThrough } from '../support/failover.ts';
 import { opened } from '../support/opened.ts';
 import { openScene } from '../support/scene.ts';
 import type { ServiceProcess } from '../support/service.ts';
 import { openOwnStores } from '../support/stores.ts';
+import { bySize } from '../support/tier.ts';
+import { type TestSale, World } from '../support/world.ts';
 
 const DAY_MS = 24 * 3600 * 1000;
 
@@ -36,93 +37,49 @@ const scene = openScene(async () => {
 });
 const { start, sold, ordersOf } = scene;
 
-type Answered = { readonly userId: string; readonly answer: Answer };
-
-/** Eight loops of customers with one attempt each, until `goHome`. */
-function crowd(
-  url: string,
-  saleId: number,
-  tenth: () => void,
-): { answered: Answered[]; goHome(): Promise<void> } {
-  const answered: Answered[] = [];
-  let home = false;
-  let next = 0;
-  async function come(): Promise<void> {
-    while (!home) {
-      const userId = `crowd-${next++}`;
-      const answer = await attempt(url, saleId, userId);
-      if (answered.push({ userId, answer }) === 10) tenth();
-      if (answer.status !== 201) await sleep(20);
-    }
-  }
-  const coming = Promise.all(Array.from({ length: 8 }, come));
-  return {
-    answered,
-    async goHome() {
-      home = true;
-      await coming;
-    },
-  };
-}
-
-/** Waits until `many` attempts were answered 503. */
-const untilRefused = (answered: readonly Answered[], many: number) =>
-  expect
-    .poll(() => answered.filter(({ answer }) => answer.status === 503).length)
-    .toBeGreaterThanOrEqual(many);
-
-/** After an outage: every 201 is kept, other attempts may be repeated, and the sale sells to its last unit. */
-async function expectSelling(url: string, saleId: number, stock: number, answered: readonly Answered[]) {
-  for (const { answer } of answered) expect([201, 409, 503]).toContain(answer.status);
-  for (const { userId, answer } of answered.filter((t) => t.answer.status === 201))
-    expect(await ordersOf(saleId, userId)).toEqual([answer.body.orderId]);
-  const repeats = await inGroups(
-    answered,
-    async ({ userId, answer }) => [answer, await buy(url, saleId, userId)] as const,
-  );
-  for (const [first, second] of repeats)
-    if (first.status === 201)
-      expect(second).toMatchObject({ status: 200, body: { orderId: first.body.orderId, replayed: true } });
-  for (let wave = 0; wave < 30 && (await sold(saleId)) < stock; wave++) {
-    await inGroups(users(stock, `wave-${wave}`), (user) => buy(url, saleId, user));
-    await sleep(wave === 0 ? 0 : 500);
-  }
-  expect((await attempt(url, saleId, 'late')).problem).toBe('sold-out');
-  const { rows } = await scene.stores.sql.query(
-    `SELECT sold, (SELECT count(*)::int FROM orders WHERE sale_id = s.id) AS orders,
-       (SELECT count(DISTINCT user_id)::int FROM orders WHERE sale_id = s.id) AS customers,
-       (SELECT count(*)::int FROM points_entries WHERE source_type = 'order') AS points FROM sales s WHERE id = $1`,
-    [saleId],
-  );
-  expect(rows).toEqual([{ sold: stock, orders: stock, customers: stock, points: stock }]);
-  await expectSettled(saleId);
-}
-
 const expectSettled = (saleId: number, most = 0) =>
   expect
     .poll(() => scene.stores.redis.zcard(`stampede:{sale:${saleId}}:reservations`))
     .toBeLessThanOrEqual(most);
 
-it.each(['lua', 'for-update', 'group-commit'])(
-  '%s keeps every promise when Postgres is killed in a rush, and sells on when it is back',
+/** How Postgres is lost, and found again. */
+const LOSSES = {
+  'is killed': [() => scene.stores.postgresServer.kill(), () => scene.stores.postgresServer.start()],
+  'goes silent': [
+    (world: World) => world.services[0]!.links.postgres.set('black-hole'),
+    (world: World) => world.services[0]!.links.postgres.set('pass'),
+  ],
+} as const;
+const inEachWay = (strategies: readonly string[]) =>
+  strategies.flatMap((strategy) =>
+    Object.keys(LOSSES).map((how) => [strategy, how as keyof typeof LOSSES] as const),
+  );
+
+it.each(
+  bySize({
+    core: [['lua', 'is killed']] as const,
+    full: [...inEachWay(['lua']), ['group-commit', 'is killed'], ['for-update', 'goes silent']] as const,
+    nightly: inEachWay(['lua', 'for-update', 'group-commit']),
+  }),
+)(
+  '%s keeps every promise when Postgres %s in a rush, and sells on when it is back',
   { timeout: 300_000 },
-  async (STRATEGY) => {
-    const service = await start({ STRATEGY });
-    const sale = await createSale(service.url, 200);
-    let dead: Promise<void> | undefined;
-    const { answered, goHome } = crowd(service.url, sale.id, () => {
-      dead = scene.stores.postgresServer.kill();
+  async (strategy, how) => {
+    await using world = await World.open({ strategy, stores: await openOwnStores(servers) });
+    const refused = (sale: TestSale) => sale.ledger.history.filter(({ status }) => status === 503).length;
+    await sellThrough(world, how, 1, async (sale) => {
+      const [lose, find] = LOSSES[how];
+      await lose(world);
+      await expect.poll(() => refused(sale)).toBeGreaterThan(5);
+      await find(world);
     });
-    await untilRefused(answered, 10);
-    await dead;
-    await goHome();
-    await scene.stores.postgresServer.start();
-    await expectSelling(service.url, sale.id, 200, answered);
   },
 );
 
-describe.each(['lua', 'for-update'])('%s', { timeout: 300_000 }, (STRATEGY) => {
-  it('answers 503 while Postgres is down, and repeats take effect once', async () => {
+it.each(['lua', 'for-update'])(
+  '%s answers 503 while Postgres is down, and repeats take effect once',
+  { timeout: 300_000 },
+  async (STRATEGY) => {
     const { url } = await start({ STRATEGY });
     const sale = await createSale(url, 5);
     const [payer, leaver] = await Promise.all(['payer', 'leaver'].map((user) => buy(url, sale.id, user)));
@@ -145,59 +102,53 @@ describe.each(['lua', 'for-update'])('%s', { timeout: 300_000 }, (STRATEGY) => {
     expect(await ordersOf(sale.id, 'new')).toHaveLength(1);
     expect(await sold(sale.id)).toBe(2);
     expect((await call(`${url}/readyz`)).status).toBe(200);
-  });
+  },
+);
 
-  it('ends attempts when the network to Postgres goes silent in a rush, and keeps every promise', async () => {
-    await using link = await TcpProxy.open({ port: scene.stores.postgresServer.port });
-    const service = await start({ STRATEGY, DATABASE_URL: link.through(scene.stores.databaseUrl) });
-    const sale = await createSale(service.url, 200);
-    const { answered, goHome } = crowd(service.url, sale.id, () => link.set('black-hole'));
-    await untilRefused(answered, 1);
-    link.set('pass');
-    await goHome();
-    await expectSelling(service.url, sale.id, 200, answered);
-  });
-});
-
-describe.each([
+const PLACING: [string, string][] = [
   ['lua', 'commit-orders'],
   ['for-update', 'COMMIT'],
   ['for-update-prisma', 'COMMIT'],
   ['conditional-update', 'sell-if-free'],
   ['group-commit', 'place-batch'],
-])('%s', { timeout: 300_000 }, (STRATEGY, marker) => {
-  it('finds a commit whose answer was lost, and does not sell twice', async () => {
-    let waiting = false;
-    /** The connection of the attempt: background work commits on others, perhaps earlier. */
-    let own: object | null = null;
-    await using link = await TcpProxy.open({ port: scene.stores.postgresServer.port });
-    link.watch = (request, connection) => {
-      if (waiting && request.includes('unlucky')) own = connection;
-      const isCommit = waiting && connection === own && request.includes(marker);
-      return isCommit ? () => void link.set('lose-replies') : 'pass';
-    };
-    const service = await start({ STRATEGY, DATABASE_URL: link.through(scene.stores.databaseUrl) });
-    const sale = await createSale(service.url, 3);
-    expect((await buy(service.url, sale.id, 'first')).status).toBeLessThan(300);
-    waiting = true;
-    const sinceMs = performance.now();
-    const asked = attempt(service.url, sale.id, 'unlucky');
-    const placed = () => ordersOf(sale.id, 'unlucky');
-    const [orderId] = await eventually(placed, (ids) => ids.length === 1);
-    waiting = false;
-    link.set('pass');
-    // If this took as long as the service waits for Postgres, the service has given up.
-    const inTime = performance.now() - sinceMs < 1_500;
-    const answer = await asked;
-    if (inTime || answer.status === 201)
-      expect(answer).toMatchObject({ status: 201, body: { orderId, replayed: false } });
-    else expect(answer).toMatchObject({ problem: 'unknown-outcome', body: { orderId } });
-    expect((await buy(service.url, sale.id, 'unlucky')).body).toMatchObject({ orderId, replayed: true });
-    expect(await ordersOf(sale.id, 'unlucky')).toEqual([orderId]);
-    expect((await buy(service.url, sale.id, 'third')).status).toBeLessThan(300);
-    expect((await buy(service.url, sale.id, 'fourth')).problem).toBe('sold-out');
-  });
-});
+];
+
+describe.each(bySize({ core: PLACING.slice(0, 2), full: PLACING, nightly: PLACING }))(
+  '%s',
+  (STRATEGY, marker) => {
+    it('finds a commit whose answer was lost, and does not sell twice', { timeout: 300_000 }, async () => {
+      let waiting = false;
+      /** The connection of the attempt: background work commits on others, perhaps earlier. */
+      let own: object | null = null;
+      await using link = await TcpProxy.open({ port: scene.stores.postgresServer.port });
+      link.watch = (request, connection) => {
+        if (waiting && request.includes('unlucky')) own = connection;
+        const isCommit = waiting && connection === own && request.includes(marker);
+        return isCommit ? () => void link.set('lose-replies') : 'pass';
+      };
+      const service = await start({ STRATEGY, DATABASE_URL: link.through(scene.stores.databaseUrl) });
+      const sale = await createSale(service.url, 3);
+      expect((await buy(service.url, sale.id, 'first')).status).toBeLessThan(300);
+      waiting = true;
+      const sinceMs = performance.now();
+      const asked = attempt(service.url, sale.id, 'unlucky');
+      const placed = () => ordersOf(sale.id, 'unlucky');
+      const [orderId] = await eventually(placed, (ids) => ids.length === 1);
+      waiting = false;
+      link.set('pass');
+      // If this took as long as the service waits for Postgres, the service has given up.
+      const inTime = performance.now() - sinceMs < 1_500;
+      const answer = await asked;
+      if (inTime || answer.status === 201)
+        expect(answer).toMatchObject({ status: 201, body: { orderId, replayed: false } });
+      else expect(answer).toMatchObject({ problem: 'unknown-outcome', body: { orderId } });
+      expect((await buy(service.url, sale.id, 'unlucky')).body).toMatchObject({ orderId, replayed: true });
+      expect(await ordersOf(sale.id, 'unlucky')).toEqual([orderId]);
+      expect((await buy(service.url, sale.id, 'third')).status).toBeLessThan(300);
+      expect((await buy(service.url, sale.id, 'fourth')).problem).toBe('sold-out');
+    });
+  },
+);
 
 describe('CONFIRM=accepted', { timeout: 300_000 }, () => {
   async function acknowledgedWhilePostgresIsAway(): Promise<{ url: string; saleId: number; ids: unknown[] }> {
@@ -263,25 +214,10 @@ describe.each(['lua', 'segmented-lock'])('%s', { timeout: 300_000 }, (STRATEGY) 
     expect((await buy(service.url, sale.id, 'late')).problem).toBe('sold-out');
     await expectSettled(sale.id);
   });
-
-  it('sells a unit that was released while Redis was unreachable', async () => {
-    await using link = await TcpProxy.open({ port: scene.stores.redisServer.port });
-    const service = await start({ STRATEGY, SEGMENTS: '2', REDIS_URL: link.through(scene.stores.redisUrl) });
-    const sale = await createSale(service.url, 1);
-    const { body } = await buy(service.url, sale.id, 'first');
-    link.set('refuse');
-    expect((await attempt(service.url, sale.id, 'second')).status).toBe(503);
-    const cancelled = await cancel(service.url, body.orderId);
-    expect(cancelled).toMatchObject({ status: 200, body: { status: 'cancelled' } });
-    link.set('pass');
-    const again = () => buy(service.url, sale.id, 'second');
-    await eventually(again, ({ status }) => status === 201);
-    expect((await buy(service.url, sale.id, 'third')).problem).toBe('sold-out');
-  });
 });
 
-it.each(['for-update', 'group-commit'])('%s keeps selling while Redis is down', async (STRATEGY) => {
-  const { url } = await start({ STRATEGY });
+it('for-update keeps selling while Redis is down', async () => {
+  const { url } = await start({ STRATEGY: 'for-update' });
   const sale = await createSale(url, 3);
   await scene.stores.redisServer.kill();
   expect((await buy(url, sale.id, 'one')).status).toBeLessThan(300);
@@ -293,10 +229,12 @@ it.each(['for-update', 'group-commit'])('%s keeps selling while Redis is down', 
   expect(await sold(sale.id)).toBe(3);
 });
 
+const CLOCKED = ['lua', 'for-update', 'for-update-prisma'];
+
 describe.each([
-  ['ahead', 2 * DAY_MS],
-  ['behind', -2 * DAY_MS],
-])('a service whose clock is two days %s', { timeout: 300_000 }, (_where, byMs) => {
+  ['ahead', 2 * DAY_MS, bySize({ core: ['lua'], full: ['lua', 'for-update'], nightly: CLOCKED })],
+  ['behind', -2 * DAY_MS, bySize({ core: [], full: ['lua', 'for-update-prisma'], nightly: CLOCKED })],
+])('a service whose clock is two days %s', { timeout: 300_000 }, (_where, byMs, strategies) => {
   const wrong = `const Real = Date; globalThis.Date = class extends Real {
     constructor(...given) { super(...(given.length === 0 ? [Real.now() + ${byMs}] : given)); }
     static now() { return Real.now() + ${byMs}; }
@@ -312,50 +250,42 @@ describe.each([
     return service;
   }
 
-  it.each(['lua', 'for-update', 'for-update-prisma'])(
-    '%s opens, closes and expires by the clocks of the stores',
-    async (STRATEGY) => {
-      const { url } = await startWrong(STRATEGY);
-      const early = await createSale(url, 5, { startsAt: at(3_600_000) });
-      const late = await createSale(url, 5, { startsAt: at(-7_200_000), endsAt: at(-3_600_000) });
-      const now = await createSale(url, 5, { startsAt: at(-3_600_000), endsAt: at(3_600_000) });
-      expect((await attempt(url, early.id, 'u')).body.reason).toBe('not-started');
-      expect((await attempt(url, late.id, 'u')).body.reason).toBe('ended');
-      const [due, fresh] = await Promise.all(['due', 'fresh'].map((user) => buy(url, now.id, user)));
-      expect([due!.status, fresh!.status]).toEqual([201, 201]);
-      const { rowCount } = await scene.stores.sql.query(
-        `SELECT FROM orders WHERE sale_id = $1 AND created_at BETWEEN clock_timestamp() - interval '1 h' AND clock_timestamp()`,
-        [now.id],
-      );
-      expect(rowCount).toBe(2); // which a refund of the sale covers
-      const placed = [due, fresh].map((one) => one!.body.orderId).sort();
-      const { body: listed } = await call(`${url}/sales/${now.id}/orders`);
-      expect((listed as unknown as Order[]).map(({ orderId }) => orderId).sort()).toEqual(placed);
-      const { body: exported } = await call(`${url}/sales/${now.id}/orders.csv`);
-      expect(
-        String(exported.text)
-          .match(/^[0-9a-f-]{36}(?=,)/gm)
-          ?.sort(),
-      ).toEqual(placed);
-      const past = `UPDATE orders SET expires_at = clock_timestamp() - interval '1 s' WHERE id = $1`;
-      await scene.stores.sql.query(past, [due!.body.orderId]);
-      const status = async (answer: Answer) =>
-        (await call(`${url}/orders/${answer.body.orderId}`)).body.status;
-      await expect.poll(() => status(due!)).toBe('expired');
-      expect(await status(fresh!)).toBe('pending');
-    },
-  );
-
-  it('lua commits the reservation of a dead process', async () => {
-    const { url } = await startWrong('lua');
-    const sale = await createSale(url, 2, { endsAt: at(3_600_000) });
-    const prefix = `stampede:{sale:${sale.id}}`;
-    const orderId = randomUUID(); // with the state that lua/sale/reserve.lua left an hour ago
+  it.each(strategies)('%s opens, closes and expires by the clocks of the stores', async (STRATEGY) => {
+    const { url } = await startWrong(STRATEGY);
+    const early = await createSale(url, 5, { startsAt: at(3_600_000) });
+    const late = await createSale(url, 5, { startsAt: at(-7_200_000), endsAt: at(-3_600_000) });
+    const now = await createSale(url, 5, { startsAt: at(-3_600_000), endsAt: at(3_600_000) });
+    expect((await attempt(url, early.id, 'u')).body.reason).toBe('not-started');
+    expect((await attempt(url, late.id, 'u')).body.reason).toBe('ended');
+    const [due, fresh] = await Promise.all(['due', 'fresh'].map((user) => buy(url, now.id, user)));
+    expect([due!.status, fresh!.status]).toEqual([201, 201]);
+    const { rowCount } = await scene.stores.sql.query(
+      `SELECT FROM orders WHERE sale_id = $1 AND created_at BETWEEN clock_timestamp() - interval '1 h' AND clock_timestamp()`,
+      [now.id],
+    );
+    expect(rowCount).toBe(2); // which a refund of the sale covers
+    const placed = [due, fresh].map((one) => one!.body.orderId).sort();
+    const { body: listed } = await call(`${url}/sales/${now.id}/orders`);
+    expect((listed as unknown as Order[]).map(({ orderId }) => orderId).sort()).toEqual(placed);
+    const { body: exported } = await call(`${url}/sales/${now.id}/orders.csv`);
+    expect(
+      String(exported.text)
+        .match(/^[0-9a-f-]{36}(?=,)/gm)
+        ?.sort(),
+    ).toEqual(placed);
+    const past = `UPDATE orders SET expires_at = clock_timestamp() - interval '1 s' WHERE id = $1`;
+    await scene.stores.sql.query(past, [due!.body.orderId]);
+    const status = async (answer: Answer) => (await call(`${url}/orders/${answer.body.orderId}`)).body.status;
+    await expect.poll(() => status(due!)).toBe('expired');
+    expect(await status(fresh!)).toBe('pending');
+    if (STRATEGY !== 'lua') return;
+    const prefix = `stampede:{sale:${now.id}}`; // a process that died an hour ago has left a reservation
+    const orderId = randomUUID();
     const reservedAt = Date.now() - 3_600_000;
     await scene.stores.redis.zadd(`${prefix}:reservations`, reservedAt, `left ${orderId} ${reservedAt}`);
     await scene.stores.redis.hset(`${prefix}:buyers`, 'left', `${orderId} ${reservedAt}`);
     await scene.stores.redis.hincrby(`${prefix}:state`, 'remaining', -1);
-    await expect.poll(() => ordersOf(sale.id, 'left')).toEqual([orderId]);
-    await expectSettled(sale.id);
+    await expect.poll(() => ordersOf(now.id, 'left')).toEqual([orderId]);
+    await expectSettled(now.id);
   });
 });

@@ -1,22 +1,26 @@
 /**
- * Redis loses its data, wholly or back to an older snapshot, is unreachable, or is replaced by a replica that missed the last
- * writes, while two processes sell. All invariants hold, and every unit is sold in the end. The quick tier has one of these.
+ * Redis loses its data, wholly or back to an older snapshot, or is unreachable, while two services sell. All invariants hold, and
+ * every unit is sold in the end. The quick tier has one of these.
  */
 import { Redis } from 'ioredis';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, expect, it, onTestFinished } from 'vitest';
 import { redisNow, unpublishedOf } from '../../lab/audit/reader.ts';
 import { TcpProxy } from '../../lab/proxy.ts';
 import { scriptText } from '../../src/locks/adapters/scripts.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
+import { redisEpochs } from '../../src/store/redis/epochs.ts';
 import { eventually, users } from '../support/client.ts';
 import { whileCommitsWait } from '../support/nemesis.ts';
 import { OwnRedis } from '../support/servers.ts';
 import { openStoresWithRedis, openTestStores } from '../support/stores.ts';
-import { describeInFull, tier } from '../support/tier.ts';
-import { assertInvariants, type TestSale, World } from '../support/world.ts';
+import { bySize, describeInFull, tier } from '../support/tier.ts';
+import { assertInvariants, type TestSale, World, type WorldOptions } from '../support/world.ts';
 
 /** The first line of apply-change.lua: a script's first call on a connection sends its text. */
 const APPLY_CHANGE = scriptText('sale/apply-change').split('\n')[0]!;
 const TIMEOUT_MS = 180_000;
+const BOTH = ['lua', 'segmented-lock'];
 
 let redis: OwnRedis;
 /** Each ends a part that was started; they are called in reverse. */
@@ -31,10 +35,14 @@ afterEach(async () => {
   for (const end of endings.splice(0).reverse()) await end();
 });
 
-async function open(strategy: string, stock: number, env: Record<string, string> = {}): Promise<TestSale> {
+async function open(
+  strategy: string,
+  stock: number,
+  more: Pick<WorldOptions, 'env' | 'processes'> = {},
+): Promise<TestSale> {
   const stores = await openStoresWithRedis();
   redis = stores.redisServer;
-  return kept(await World.open({ strategy, stores, services: 2, env })).openSale(stock);
+  return kept(await World.open({ strategy, stores, services: 2, ...more })).openSale(stock);
 }
 
 /** Disturbs Redis when some customers of a rush have bought. */
@@ -59,14 +67,16 @@ const cancelAll = async (sale: TestSale, customers: readonly string[]) => {
   }
 };
 
-async function expectLeft(sale: TestSale, units: number, store?: Redis): Promise<void> {
+async function expectLeft(sale: TestSale, units: number): Promise<void> {
   const { stock, sold } = await sale.units();
   expect(stock - sold).toBe(units);
-  await assertInvariants(sale, store);
+  await assertInvariants(sale);
 }
 
-function restartsEmpty(strategy: string): void {
-  it('Redis is empty after a restart in the middle of a rush', { timeout: TIMEOUT_MS }, async () => {
+it.each(tier === 'quick' ? ['lua'] : ['segmented-lock'])(
+  '%s: Redis is empty after a restart in the middle of a rush',
+  { timeout: TIMEOUT_MS },
+  async (strategy) => {
     const sale = await open(strategy, 40);
     const early = users(10, 'early');
     await sale.rush(early);
@@ -82,15 +92,11 @@ function restartsEmpty(strategy: string): void {
     expect(placed(bought)).toEqual({ placed: 23 });
     expect(repeated).toEqual({ '200': 7 });
     await expectLeft(sale, 10);
-  });
-}
-
-if (tier === 'quick') describe('lua, with two processes', () => restartsEmpty('lua'));
-
-describeInFull('segmented-lock, with two processes', () => restartsEmpty('segmented-lock'));
+  },
+);
 
 describeInFull('snapshots', () => {
-  it.each(['lua', 'segmented-lock'])(
+  it.each(bySize({ core: ['lua'], full: BOTH, nightly: BOTH }))(
     '%s: Redis goes back to a snapshot from before 15 sales and 3 cancels',
     { timeout: TIMEOUT_MS },
     async (strategy) => {
@@ -118,30 +124,7 @@ describeInFull('snapshots', () => {
     },
   );
 
-  it.each(['lua', 'segmented-lock'])(
-    '%s: Redis goes back to a snapshot from when all was sold',
-    { timeout: TIMEOUT_MS },
-    async (strategy) => {
-      const sale = await open(strategy, 30);
-      const early = users(30, 'early');
-      expect(placed(await sale.rush(early))).toEqual({ placed: 30 });
-      await sale.untilIdle();
-      await redis.snapshot();
-      await cancelAll(sale, early.slice(0, 20));
-      await sale.untilIdle();
-      const [bought] = await Promise.all([
-        sale.rush(users(18, 'late'), 1_500),
-        inTheMiddle(sale, async () => {
-          await redis.kill();
-          await redis.start('snapshot');
-        }),
-      ]);
-      expect(placed(bought)).toEqual({ placed: 18 });
-      await expectLeft(sale, 2);
-    },
-  );
-
-  it.each(['lua', 'segmented-lock'])(
+  it.each(bySize({ core: ['lua'], full: BOTH, nightly: BOTH }))(
     '%s: Redis goes back to a snapshot from before a reservation was released',
     { timeout: TIMEOUT_MS },
     async (strategy) => {
@@ -171,7 +154,7 @@ describeInFull('another database', () => {
     '%s with LOCK=%s: what a sale of another database left in Redis is not taken for the sale with the same id',
     { timeout: TIMEOUT_MS },
     async (strategy, LOCK) => {
-      const old = await open(strategy, 10, { LOCK });
+      const old = await open(strategy, 10, { env: { LOCK }, processes: true });
       const { services, stores } = old.world;
       await old.buy('user-0');
       await stores.sql.query('UPDATE lock_rows SET fence = fence + 1000000');
@@ -192,12 +175,16 @@ describeInFull('another database', () => {
 });
 
 describeInFull('a unit on its way back', () => {
-  it.each([
-    ['lua', 'before'],
-    ['lua', 'after'],
-    ['segmented-lock', 'before'],
-    ['segmented-lock', 'after'],
-  ])(
+  it.each(
+    bySize({
+      core: [['lua', 'before']],
+      full: [
+        ['lua', 'before'],
+        ['segmented-lock', 'after'],
+      ],
+      nightly: BOTH.flatMap((strategy) => ['before', 'after'].map((when) => [strategy, when])),
+    }),
+  )(
     '%s: FLUSHALL before Redis applies a cancel, which comes %s the sale is loaded again',
     { timeout: TIMEOUT_MS },
     async (strategy, when) => {
@@ -231,12 +218,16 @@ describeInFull('a unit on its way back', () => {
 });
 
 describeInFull('no Redis', () => {
-  it.each([
-    ['lua', 'cut off'],
-    ['lua', 'dead'],
-    ['segmented-lock', 'cut off'],
-    ['segmented-lock', 'dead'],
-  ])('%s: Redis is %s: orders go on in Postgres', { timeout: TIMEOUT_MS }, async (strategy, how) => {
+  it.each(
+    bySize({
+      core: [['lua', 'cut off']],
+      full: [
+        ['lua', 'cut off'],
+        ['segmented-lock', 'dead'],
+      ],
+      nightly: BOTH.flatMap((strategy) => ['cut off', 'dead'].map((how) => [strategy, how])),
+    }),
+  )('%s: Redis is %s: orders go on in Postgres', { timeout: TIMEOUT_MS }, async (strategy, how) => {
     const sale = await open(strategy, 20);
     const { services, stores } = sale.world;
     expect(placed(await sale.rush(users(15)))).toEqual({ placed: 15 });
@@ -272,106 +263,36 @@ describeInFull('no Redis', () => {
   });
 });
 
-/** A replica of the test's Redis, and the link between the two. */
-interface Replica {
-  readonly server: OwnRedis;
-  readonly client: Redis;
-  readonly replication: TcpProxy;
-}
-
-async function attachReplica(): Promise<Replica> {
-  const replication = kept(await TcpProxy.to(redis.url));
-  const from = ['--replicaof', '127.0.0.1', String(replication.port)];
-  const server = kept(await OwnRedis.open(['--repl-ping-replica-period', '1', ...from]));
-  const client = new Redis(server.url);
-  endings.push(() => client.disconnect());
-  await inStep();
-  return { server, client, replication };
-}
-
-/** Waits until the replica has all that was written. */
-async function inStep(): Promise<void> {
-  const primary = new Redis(redis.url);
-  await primary.config('SET', 'repl-diskless-sync-delay', '0');
-  await eventually(
-    async () => {
-      await primary.set('in-step', 1);
-      return primary.wait(1, 500);
-    },
-    (replicas) => replicas === 1,
-  ).finally(() => primary.disconnect());
-}
-
-const leadTo = (world: World, { server }: Replica) => {
-  for (const { links } of world.services) links.redis.lead(server.port);
-};
-const promote = ({ client }: Replica) => client.call('REPLICAOF', 'NO', 'ONE');
-
-/** Buys at the processes in turn. @returns how often the sale was loaded again from Postgres meanwhile */
-async function reloads(sale: TestSale, store: Redis): Promise<number> {
-  const loaded = new Set<string | null>();
-  for (const user of users(12, 'turn')) {
-    loaded.add(await store.hget(`stampede:{sale:${sale.id}}:state`, 'loadedMs'));
-    await sale.buy(user);
-  }
-  return loaded.size - 1;
-}
-
 describeInFull('failover', () => {
-  it.each(['lua', 'segmented-lock'])(
-    '%s: a replica takes over that missed the last sales and cancels',
-    { timeout: TIMEOUT_MS },
-    async (strategy) => {
-      const sale = await open(strategy, 50);
-      const replica = await attachReplica();
-      const [early, middle] = [users(10, 'early'), users(15, 'middle')];
-      await sale.rush(early);
-      await inStep();
-      replica.replication.set('lose-replies');
-      expect(placed(await sale.rush(middle))).toEqual({ placed: 15 });
-      await cancelAll(sale, early.slice(0, 3));
-      const [bought, repeated] = await Promise.all([
-        sale.rush([...users(20, 'late'), ...early.slice(0, 3)], 1_500),
-        sale.rush([...middle, ...early.slice(3)], 1_500),
-        inTheMiddle(sale, async () => {
-          await redis.kill();
-          await promote(replica);
-          leadTo(sale.world, replica);
-        }),
-      ]);
-      expect(placed(bought)).toEqual({ placed: 23 });
-      expect(repeated).toEqual({ '200': 22 });
-      await expectLeft(sale, 5, replica.client);
-    },
-  );
-
-  it('processes started before and after a promotion agree', { timeout: TIMEOUT_MS }, async () => {
-    const sale = await open('lua', 50);
-    const { world } = sale;
-    const replica = await attachReplica();
-    await sale.rush(users(10));
-    await inStep();
-    await redis.kill();
-    leadTo(world, replica);
-    // It is still a replica: nothing can be sold.
-    const ask = () => sale.request('purchase', 'refused');
-    const refused = await eventually(ask, (one) => one?.body.reason === 'redis-readonly');
-    expect(refused?.problem).toBe('busy');
-    await promote(replica);
-    const late = await world.add();
-    leadTo(world, replica);
-    await late.start();
-    await sale.rush(users(3, 'first'));
-    expect(await reloads(sale, replica.client)).toBeLessThanOrEqual(1);
-    await expectLeft(sale, 25, replica.client);
-  });
-
-  it('processes started before and after the first replica agree', { timeout: TIMEOUT_MS }, async () => {
-    const sale = await open('lua', 50);
-    await sale.rush(users(10));
-    await attachReplica();
-    await sale.world.start();
-    expect(await reloads(sale, sale.world.stores.redis)).toBeLessThanOrEqual(1);
-    await expectLeft(sale, 28);
+  it('processes that connected before and after a promotion or the first replica agree', async () => {
+    await using primary = await OwnRedis.open();
+    await using stores = await openTestStores();
+    const postgres = openPostgres(stores.databaseUrl, () => {});
+    onTestFinished(() => postgres.close());
+    await using link = await TcpProxy.to(primary.url);
+    const epochHere = async () => {
+      const store = await openRedis(link.through(primary.url), () => {});
+      onTestFinished(() => store.close());
+      const epochs = redisEpochs(store, postgres);
+      return () => epochs.check().then(() => epochs.current('stampede:{sale:1}:state'));
+    };
+    const early = await epochHere();
+    await using replica = await OwnRedis.open(['--replicaof', '127.0.0.1', new URL(primary.url).port]);
+    const client = new Redis(replica.url);
+    onTestFinished(() => client.disconnect());
+    await eventually(
+      () => client.info('replication'),
+      (info) => info.includes('master_link_status:up'),
+    );
+    const between = await early();
+    expect(await (await epochHere())()).toBe(between);
+    await primary.kill();
+    link.lead(replica.port);
+    await client.replicaof('NO', 'ONE');
+    const after = await eventually(
+      () => early().catch(() => between),
+      (epoch) => epoch !== between,
+    );
+    expect(await (await epochHere())()).toBe(after);
   });
 });

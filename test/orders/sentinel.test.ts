@@ -5,6 +5,7 @@ import { openSentinels } from '../../lab/servers/sentinels.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
 import { eventually, users } from '../support/client.ts';
 import {
+  failovers,
   openWorlds,
   SEEDS,
   SERVICES,
@@ -14,6 +15,7 @@ import {
 } from '../support/failover.ts';
 import { signal } from '../support/nemesis.ts';
 import { opened } from '../support/opened.ts';
+import { bySize } from '../support/tier.ts';
 import { assertInvariants, World } from '../support/world.ts';
 
 const sentinels = opened(openSentinels);
@@ -35,17 +37,20 @@ const faults = {
   'switch-over': () => sentinels.switchOver(),
 };
 
-describe.each(['lua', 'segmented-lock', 'global-lock'])('%s', (strategy) => {
-  it.each(Object.entries(faults))(
-    'keeps every promise through a %s of the primary',
-    async (name, fault) => {
-      await using world = await World.open({ strategy, services: 2, env: { REDIS_URL: sentinels.url } });
-      for (const seed of SEEDS)
-        await sellThrough(world, `Sentinel: ${name}`, seed, fault, () => sentinels.client());
-    },
-    TIMEOUT_MS,
-  );
-});
+it.each(failovers(['lua', 'segmented-lock', 'global-lock'], ['kill', 'cut', 'switch-over']))(
+  '%s keeps every promise through a %s of the primary',
+  async (strategy, ending) => {
+    await using world = await World.open({
+      strategy,
+      processes: true,
+      services: 2,
+      env: { REDIS_URL: sentinels.url },
+    });
+    for (const seed of SEEDS)
+      await sellThrough(world, `Sentinel: ${ending}`, seed, faults[ending], () => sentinels.client());
+  },
+  TIMEOUT_MS,
+);
 
 describe('there and back', () => {
   /** The server that follows the primary. Before, services may be connected to it, and on a slow machine the Sentinels fail over again. */
@@ -76,14 +81,19 @@ describe('there and back', () => {
   }
   const client = () => sentinels.client();
 
-  it.each([
+  const ways = [
     ['a switch-over', faults['switch-over']],
     ['a cut of the primary', faults.cut],
-  ])('units that become free after %s are sold after the way back', SIX_SERVICES, async (_name, away) => {
-    await using worlds = await openWorlds(sentinels.url);
-    const sales = await Promise.all(worlds.all.map((world) => world.openSale(2)));
-    await sellAfterTheWayBack(sales, { away, back, client });
-  });
+  ] as const;
+  it.each(bySize({ core: ways.slice(1), full: ways.slice(1), nightly: [...ways] }))(
+    'units that become free after %s are sold after the way back',
+    SIX_SERVICES,
+    async (_name, away) => {
+      await using worlds = await openWorlds(sentinels.url);
+      const sales = await Promise.all(worlds.all.map((world) => world.openSale(2)));
+      await sellAfterTheWayBack(sales, { away, back, client });
+    },
+  );
 
   it('what the replica lacked is neither sold twice nor placed after a refusal', SIX_SERVICES, async () => {
     await using worlds = await openWorlds(sentinels.url);

@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it, onTestFinished } from 'vitest';
 import type { HistoryRecord } from '../../lab/history.ts';
-import { type Ending, openPostgresPair, type PostgresPair } from '../../lab/servers/postgres-pair.ts';
+import { openPostgresPair, type PostgresPair } from '../../lab/servers/postgres-pair.ts';
 import type { ClaimedReservation } from '../../src/domain/outcome.ts';
 import { explanations } from '../../src/orders/uninserted-orders.ts';
 import { ledger } from '../../src/points/ledger.ts';
@@ -12,9 +12,10 @@ import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
 import { type Answer, cancel, eventually, pay, post, users } from '../support/client.ts';
-import { SEEDS, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
-import { BREAKS, breakWaits, SAFE_STRATEGIES } from '../support/faults.ts';
+import { failovers, SEEDS, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
+import { type BREAKS, breakWaits, SAFE_STRATEGIES } from '../support/faults.ts';
 import { openEnsembleStores } from '../support/stores.ts';
+import { bySize } from '../support/tier.ts';
 import { World } from '../support/world.ts';
 
 const STOCK = 120;
@@ -23,18 +24,7 @@ async function openWorld(pair: PostgresPair, strategy: string, env = {}, service
   return World.open({ strategy, services, env, stores: await openEnsembleStores({ pair }) });
 }
 
-const endings: readonly (readonly [Ending, readonly string[]])[] = [
-  ['kill', ['lua', 'group-commit', 'for-update', 'skip-locked', 'global-lock']],
-  ['cut', ['lua', 'group-commit']],
-  ['stop', ['lua', 'group-commit']],
-];
-
-/** With several seeds, every safe strategy. */
-const cases = endings.flatMap(([ending, some]) =>
-  (SEEDS.length > 1 ? SAFE_STRATEGIES : some).map((strategy) => [strategy, ending] as const),
-);
-
-it.each(cases)(
+it.each(failovers([...new Set(['lua', 'group-commit', ...SAFE_STRATEGIES])], ['kill', 'cut', 'stop']))(
   '%s keeps every promise when the synchronous standby is promoted after a %s of the primary',
   async (strategy, ending) => {
     for (const seed of SEEDS) {
@@ -105,36 +95,39 @@ it('an order that was read before a promotion is not confirmed, although another
   expect(await table.get(order)).toBeNull();
 });
 
-it.each(['lua', 'segmented-lock', 'group-commit'])(
-  '%s: an asynchronous standby lacks the last orders, and their customers buy again',
-  async (strategy) => {
-    await using pair = await openPostgresPair({ synchronous: false });
-    await using world = await openWorld(pair, strategy);
-    const sale = await world.openSale(STOCK);
-    await sale.rush(users(20, 'before'));
-    await pair.cutReplication();
-    const lost = users(30, 'lost');
-    const rush = async () => {
-      const counts = await sale.rush(lost);
-      expect((counts['201'] ?? 0) + (counts['200'] ?? 0)).toBe(lost.length); // 200: an earlier attempt got no answer
-    };
-    await rush();
-    await pair.failOver('kill');
-    const first = sale.ledger.history.length;
-    await rush();
-    expect(await sale.sellOut()).toEqual([]);
-    await sale.untilIdle();
-    // The others have their orders. Redis still had reservations of some lost orders, which are committed again.
-    const isLost = ({ userId }: HistoryRecord): boolean => userId.includes('-lost-');
-    const second = sale.ledger.history.slice(first).filter(isLost);
-    const replayed = new Set(
-      second.flatMap(({ outcome, orderId }) => (outcome === 'replayed' ? [orderId] : [])),
-    );
-    const isJudged = (one: HistoryRecord): boolean =>
-      !isLost(one) || second.includes(one) || replayed.has(one.orderId);
-    expect(await sale.violations(isJudged)).toEqual([]);
-  },
-);
+it.each(
+  bySize({
+    core: ['lua'],
+    full: ['lua', 'group-commit'],
+    nightly: ['lua', 'segmented-lock', 'group-commit'],
+  }),
+)('%s: an asynchronous standby lacks the last orders, and their customers buy again', async (strategy) => {
+  await using pair = await openPostgresPair({ synchronous: false });
+  await using world = await openWorld(pair, strategy);
+  const sale = await world.openSale(STOCK);
+  await sale.rush(users(20, 'before'));
+  await pair.cutReplication();
+  const lost = users(30, 'lost');
+  const rush = async () => {
+    const counts = await sale.rush(lost);
+    expect((counts['201'] ?? 0) + (counts['200'] ?? 0)).toBe(lost.length); // 200: an earlier attempt got no answer
+  };
+  await rush();
+  await pair.failOver('kill');
+  const first = sale.ledger.history.length;
+  await rush();
+  expect(await sale.sellOut()).toEqual([]);
+  await sale.untilIdle();
+  // The others have their orders. Redis still had reservations of some lost orders, which are committed again.
+  const isLost = ({ userId }: HistoryRecord): boolean => userId.includes('-lost-');
+  const second = sale.ledger.history.slice(first).filter(isLost);
+  const replayed = new Set(
+    second.flatMap(({ outcome, orderId }) => (outcome === 'replayed' ? [orderId] : [])),
+  );
+  const isJudged = (one: HistoryRecord): boolean =>
+    !isLost(one) || second.includes(one) || replayed.has(one.orderId);
+  expect(await sale.violations(isJudged)).toEqual([]);
+});
 
 /** Requests that commit; what each names exists before the standby is cut off. */
 async function committing(world: World): Promise<Record<string, () => Promise<Answer>>> {
@@ -152,11 +145,19 @@ async function committing(world: World): Promise<Record<string, () => Promise<An
   };
 }
 
-it.each(Object.keys(BREAKS) as (keyof typeof BREAKS)[])(
+it.each(
+  bySize<(keyof typeof BREAKS)[]>({
+    core: ['cancel'],
+    full: ['cancel', 'crash'],
+    nightly: ['cancel', 'terminate', 'crash'],
+  }),
+)(
   'no strategy acknowledges what the synchronous standby lacks, after a %s of the wait for it',
   async (how) => {
     await using pair = await openPostgresPair({ synchronous: true });
-    const worlds = await Promise.all(SAFE_STRATEGIES.map((strategy) => openWorld(pair, strategy, {}, 1)));
+    const worlds: World[] = [];
+    // One after the other: they share this process.
+    for (const strategy of SAFE_STRATEGIES) worlds.push(await openWorld(pair, strategy, {}, 1));
     worlds.push(await openWorld(pair, 'lua', { CONFIRM: 'accepted' }, 1));
     await using _all = {
       async [Symbol.asyncDispose]() {

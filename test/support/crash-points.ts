@@ -21,9 +21,7 @@ export interface Moment {
 }
 
 /** A request of the step contains all of these. */
-type Marks = readonly string[];
-
-const POSTGRES: Record<string, Marks> = {
+const POSTGRES: Record<string, readonly string[]> = {
   'commit-orders': ['commit-orders'],
   // One statement closes orders; what they become is a parameter, with its length before it.
   cancel: ['close-orders', '\0\0\0\x09cancelled'],
@@ -67,15 +65,10 @@ const SCRIPTS = {
 } as const;
 
 /** A script is sent once as it is, and then by its hash. */
-const REDIS: readonly (readonly [step: string, marks: Marks, orMarks?: Marks])[] = [
-  ...Object.entries(SCRIPTS).map(([file, step]) => {
-    const lua = scriptText(file);
-    return [step, [createHash('sha1').update(lua).digest('hex')], [lua.slice(0, lua.indexOf('\n'))]] as const;
-  }),
-];
-
-const contains = (request: string, marks: Marks | undefined) =>
-  marks?.every((mark) => request.includes(mark)) === true;
+const REDIS = Object.entries(SCRIPTS).map(([file, step]) => {
+  const lua = scriptText(file);
+  return { step, marks: [createHash('sha1').update(lua).digest('hex'), lua.slice(0, lua.indexOf('\n'))] };
+});
 
 /** @returns a function that names the steps of a request; it must see all requests of a connection, in order */
 function stepsOf(): (request: string, connection: object) => string[] {
@@ -83,11 +76,11 @@ function stepsOf(): (request: string, connection: object) => string[] {
   let areTasksDue = false; // a claim that finds no task is left out
   return (request, connection) => {
     const steps = Object.keys(POSTGRES).filter(
-      (step) => contains(request, POSTGRES[step]) && (step !== 'task-claim' || areTasksDue),
+      (step) =>
+        POSTGRES[step]!.every((mark) => request.includes(mark)) && (step !== 'task-claim' || areTasksDue),
     );
     if (steps.includes('task-claim')) areTasksDue = false;
-    for (const [step, marks, orMarks] of REDIS)
-      if (contains(request, marks) || contains(request, orMarks)) steps.push(step);
+    for (const { step, marks } of REDIS) if (marks.some((mark) => request.includes(mark))) steps.push(step);
     const commit = request.includes('COMMIT') ? COMMITS[latest.get(connection) ?? ''] : undefined;
     if (commit !== undefined) steps.push(commit);
     if (commit === 'payment-commit') areTasksDue = true;
@@ -98,76 +91,36 @@ function stepsOf(): (request: string, connection: object) => string[] {
 }
 
 /** The steps of each strategy at which it crashes, on both sides: 100 moments in all. */
-const STEPS: Record<string, readonly string[]> = {
-  lua: [
-    ...[
-      'reserve',
-      'commit-orders',
-      'acknowledge',
-      'cancel',
-      'expire',
-      'outbox-pick',
-      'apply-change',
-      'outbox-delete',
-    ],
-    ...['outbox-commit', 'payment-revive', 'payment-commit', 'task-claim', 'start'],
-  ],
-  'segmented-lock': [
-    ...[
-      'lock',
-      'deduct',
-      'unlock',
-      'commit-orders',
-      'acknowledge',
-      'cancel',
-      'expire',
-      'outbox-pick',
-      'apply-change',
-    ],
-    ...['outbox-delete', 'outbox-commit', 'payment-commit', 'start'],
-  ],
-  'for-update': [
-    ...['lock-sale', 'find-active', 'insert-order', 'count-sold', 'purchase-commit', 'cancel', 'expire'],
-    ...['payment-commit'],
-  ],
-  'group-commit': [
-    ...['place-batch', 'read-sale-and-orders', 'task-claim', 'task-effect', 'task-done', 'task-reclaim'],
-    ...['payment-commit', 'start'],
-  ],
-  'conditional-update': [
-    ...['sell-if-free', 'due', 'payment', 'payment-paid', 'payment-task', 'payment-notification'],
-    ...['payment-revive', 'payment-refund'],
-  ],
+const STEPS: Record<string, string> = {
+  lua: `reserve commit-orders acknowledge cancel expire outbox-pick apply-change outbox-delete outbox-commit
+    payment-revive payment-commit task-claim start`,
+  'segmented-lock': `lock deduct unlock commit-orders acknowledge cancel expire outbox-pick apply-change outbox-delete
+    outbox-commit payment-commit start`,
+  'for-update': 'lock-sale find-active insert-order count-sold purchase-commit cancel expire payment-commit',
+  'group-commit':
+    'place-batch read-sale-and-orders task-claim task-effect task-done task-reclaim payment-commit start',
+  'conditional-update': `sell-if-free due payment payment-paid payment-task payment-notification payment-revive
+    payment-refund`,
 };
 
 /** How often a step is taken at least in one sale; 2 for the others. */
-const OFTEN: Record<string, number> = {
-  ...{
-    expire: 1,
-    reserve: 14,
-    deduct: 12,
-    lock: 20,
-    unlock: 20,
-    'commit-orders': 6,
-    acknowledge: 6,
-    'sell-if-free': 15,
-  },
-  ...{ 'lock-sale': 20, 'find-active': 15, 'insert-order': 12, 'count-sold': 12, 'purchase-commit': 12 },
-  ...{
-    'place-batch': 6,
-    'read-sale-and-orders': 4,
-    cancel: 4,
-    'outbox-pick': 4,
-    'apply-change': 4,
-    'outbox-delete': 4,
-    'outbox-commit': 4,
-  },
-  ...{ payment: 8, 'payment-paid': 4, 'payment-task': 8, 'payment-notification': 6, 'payment-commit': 6 },
-  ...{ 'task-claim': 1, 'task-effect': 6, 'task-done': 6, 'task-reclaim': 1, start: 12 },
-};
+const OFTEN: Record<string, number> = Object.fromEntries(
+  Object.entries({
+    1: 'expire task-claim task-reclaim',
+    4: 'read-sale-and-orders cancel outbox-pick apply-change outbox-delete outbox-commit payment-paid',
+    6: 'commit-orders acknowledge place-batch payment-notification payment-commit task-effect task-done',
+    8: 'payment payment-task',
+    12: 'deduct insert-order count-sold purchase-commit start',
+    14: 'reserve',
+    15: 'sell-if-free find-active',
+    20: 'lock unlock lock-sale',
+  }).flatMap(([times, steps]) => steps.split(' ').map((step) => [step, Number(times)])),
+);
 
 const MOMENTS = Object.entries(STEPS).flatMap(([strategy, steps]) =>
-  (['before', 'after'] as const).flatMap((side) => steps.map((step) => ({ strategy, step, side }))),
+  (['before', 'after'] as const).flatMap((side) =>
+    steps.split(/\s+/).map((step) => ({ strategy, step, side })),
+  ),
 );
 
 /** Seeds 0 to 99 give each moment once; later seeds repeat them with other numbers. */

@@ -13,6 +13,7 @@ import { describeCommit, shortCommit } from '../../lab/kit/machine.ts';
 import { seededRandom } from '../../lab/kit/random.ts';
 import { eventually, post, users } from './client.ts';
 import type { Ledger } from './ledger.ts';
+import { bySize } from './tier.ts';
 import { assertInvariants, type TestSale, World } from './world.ts';
 
 const FIRST = Number(process.env.FAILOVER_SEED ?? 1);
@@ -20,6 +21,20 @@ export const SEEDS = Array.from({ length: Number(process.env.FAILOVERS ?? 1) }, 
 /** How long a test of all seeds may take. */
 export const TIMEOUT_MS = SEEDS.length * 180_000;
 const LOG = new URL('../../bench/results/failovers.jsonl', import.meta.url);
+/** The pairs of a strategy and an ending that fail over; with several seeds, all. */
+export function failovers<E extends string>(
+  all: readonly string[],
+  endings: readonly [E, E, ...E[]],
+): (readonly [string, E])[] {
+  const every = endings.flatMap((ending) => all.map((strategy) => [strategy, ending] as const));
+  const [one, two] = all as [string, string];
+  const few = [
+    [one, endings[0]],
+    [two, endings[1]],
+  ] as const;
+  return SEEDS.length > 1 ? every : bySize({ core: few.slice(0, 1), full: [...few], nightly: every });
+}
+
 const STOCK = 120;
 const RUSH_MS = 3_000;
 
@@ -63,17 +78,22 @@ function longestPauseMs(ledger: Ledger): number {
   return Math.max(...accepted.slice(1).map((ms, i) => ms - accepted[i]!));
 }
 
+const IN_REDIS = bySize({
+  core: ['lua'],
+  full: ['lua', 'segmented-lock'],
+  nightly: ['lua', 'segmented-lock', 'global-lock'],
+});
 /** One for each strategy that decides in Redis and each mode of CONFIRM. */
-export const SERVICES = 6;
+export const SERVICES = 2 * IN_REDIS.length;
 
 export async function openWorlds(redisUrl: string) {
-  const kinds = ['lua', 'segmented-lock', 'global-lock'].flatMap((strategy) => [
+  const kinds = IN_REDIS.flatMap((strategy) => [
     { strategy, confirm: 'durable', env: { REDIS_URL: redisUrl } },
     { strategy, confirm: 'accepted', env: { REDIS_URL: redisUrl, CONFIRM: 'accepted', REDIS_WAIT: '1' } },
   ]);
   const all = await Promise.all(
     kinds.map(async ({ confirm, ...options }, i) => {
-      const world = await World.open(options);
+      const world = await World.open({ ...options, processes: true });
       // The worlds share one Redis but not a database, so their sale ids must differ.
       await world.stores.sql.query(`ALTER SEQUENCE sales_id_seq RESTART ${i + 1}000`);
       return Object.assign(world, { confirm });

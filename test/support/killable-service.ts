@@ -1,6 +1,6 @@
-/** A service process that may die and start again; its requests to the stores pass through links with rules. */
+/** A service, in this process or in one that may die and start again; its requests to the stores pass through links with rules. */
 import { TcpProxy } from '../../lab/proxy.ts';
-import { launch, type Run } from './service.ts';
+import { launch, type Run, startService, type TestService } from './service.ts';
 
 type Environment = Readonly<Record<string, string>>;
 
@@ -20,22 +20,32 @@ export class Service implements AsyncDisposable {
   isStarting = false;
   #listens: (url: string) => void = () => {};
   #run: Run | null = null;
+  #inside: TestService | null = null;
   #upSinceMs: number | null = null;
   #upMs = 0;
   readonly #env: Environment;
+  readonly #isProcess: boolean;
   readonly #log: string[] = [];
 
-  private constructor(env: Environment, links: Service['links']) {
+  private constructor(env: Environment, isProcess: boolean, links: Service['links']) {
     this.#env = env;
+    this.#isProcess = isProcess;
     this.links = links;
     this.url = this.#down();
   }
 
-  /** @param env with the URLs of the stores, which the service reaches through proxies */
-  static async open(env: { DATABASE_URL: string; REDIS_URL: string } & Environment): Promise<Service> {
+  /**
+   * @param env with the URLs of the stores, which the service reaches through proxies
+   * @param isProcess whether it may die or freeze
+   */
+  static async open(
+    env: { DATABASE_URL: string; REDIS_URL: string } & Environment,
+    isProcess: boolean,
+  ): Promise<Service> {
     const [postgres, DATABASE_URL] = await linkTo(env.DATABASE_URL);
     const [redis, REDIS_URL] = await linkTo(env.REDIS_URL);
-    return new Service({ LOG_LEVEL: 'info', ...env, DATABASE_URL, REDIS_URL }, { postgres, redis });
+    const through = { LOG_LEVEL: 'info', ...env, DATABASE_URL, REDIS_URL };
+    return new Service(through, isProcess, { postgres, redis });
   }
 
   get pid(): number {
@@ -48,23 +58,35 @@ export class Service implements AsyncDisposable {
   }
 
   get log(): readonly string[] {
-    return [...this.#log, ...(this.#run?.log ?? [])];
+    return [...this.#log, ...((this.#run ?? this.#inside)?.log ?? [])];
   }
 
   /** Starts the service; again if a crash hits the start, and a few times if it gives up on a slow machine. */
   async start(more: Environment = {}): Promise<void> {
+    const env = { ...this.#env, ...more };
+    const url = this.#isProcess ? await this.#launched(env) : await this.#startedHere(env);
+    this.#upSinceMs = performance.now();
+    this.#listens(url);
+  }
+
+  async #startedHere(env: Environment): Promise<string> {
+    for (let failures = 0; this.#inside === null; )
+      this.#inside = await startService(env).catch((error: Error) => {
+        if (++failures === START_TRIES) throw error;
+        return null;
+      });
+    return this.#inside.url;
+  }
+
+  async #launched(env: Environment): Promise<string> {
     await this.#ended();
     for (let failures = 0; ; ) {
       this.isStarting = true;
-      const run = launch({ ...this.#env, ...more });
+      const run = launch(env);
       this.#run = run;
       const url = await run.url;
       this.isStarting = false;
-      if (url !== null) {
-        this.#upSinceMs = performance.now();
-        this.#listens(url);
-        return;
-      }
+      if (url !== null) return url;
       if (run.process.signalCode !== 'SIGKILL' && ++failures === START_TRIES)
         throw new Error(`the service does not start:\n${run.log.join('\n')}`);
       await this.#ended();
@@ -91,6 +113,7 @@ export class Service implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.kill();
+    await this.#inside?.stop();
     await Promise.all([this.links.postgres.close(), this.links.redis.close()]);
   }
 

@@ -2,7 +2,7 @@
  * Stores, service processes that may die and start again, and sales with customers whose answers are recorded.
  *
  *   World      stores and services of one strategy
- *   Service    down ──start──▶ up ──kill, crash──▶ down; its requests to the stores pass through links with rules
+ *   Service    down ──start──▶ up ──kill, crash──▶ down (a process); its requests to the stores pass through links with rules
  *   TestSale   a sale with its ledger; `assertInvariants` compares what customers were answered with the stores
  */
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -31,6 +31,8 @@ export interface WorldOptions {
   /** How many start with the world. */
   readonly services?: number;
   readonly env?: Environment;
+  /** Whether each is a process: it may die or freeze, and delays no link of Sentinels or of a cluster, which this process has. */
+  readonly processes?: boolean;
   /** Closed with the world. */
   readonly stores?: TestStores;
 }
@@ -40,16 +42,18 @@ export class World implements AsyncDisposable {
   readonly stores: TestStores;
   readonly services: Service[] = [];
   readonly #env: Environment;
+  readonly #areProcesses: boolean;
   #turn = 0;
 
-  private constructor(strategy: string, stores: TestStores, env: Environment) {
+  private constructor({ strategy, env = {}, processes = false }: WorldOptions, stores: TestStores) {
     this.strategy = strategy;
     this.stores = stores;
     this.#env = env;
+    this.#areProcesses = processes;
   }
 
-  static async open({ strategy, services = 1, env = {}, stores }: WorldOptions): Promise<World> {
-    const world = new World(strategy, stores ?? (await openTestStores()), env);
+  static async open({ services = 1, ...options }: WorldOptions): Promise<World> {
+    const world = new World(options, options.stores ?? (await openTestStores()));
     await Promise.all(Array.from({ length: services }, () => world.start()));
     return world;
   }
@@ -67,12 +71,8 @@ export class World implements AsyncDisposable {
 
   /** Adds a service that is not started yet. */
   async add(env: Environment = {}): Promise<Service> {
-    const service = await Service.open({
-      STRATEGY: this.strategy,
-      ...envOf(this.stores),
-      ...this.#env,
-      ...env,
-    });
+    const all = { STRATEGY: this.strategy, ...envOf(this.stores), ...this.#env, ...env };
+    const service = await Service.open(all, this.#areProcesses);
     this.services.push(service);
     return service;
   }
