@@ -152,11 +152,6 @@ it('commits abandoned reservations of a sale that is selling', async () => {
   expect(committed).toEqual(['ann']);
 });
 
-it('repairs nothing when the stores agree', async () => {
-  const memory: PreviousPass = new Map();
-  expect([await pass(memory), await pass(memory)]).toEqual([[], []]);
-});
-
 it('commits the other reservations when one fails, and retries that one', async () => {
   const [saleId] = saleIds as [number];
   const orderOf = (n: number) => `01939b2e-7f7c-7000-8000-00000000000${n}`;
