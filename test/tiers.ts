@@ -112,7 +112,10 @@ export const QUICK_ONLY = [
 ].map((name) => `test/contract/${name}.test.ts`);
 
 /**
- * Files that also run beside the full tier, with Valkey 9 for every Redis: the core of the locks and strategies in Redis. `redis-acl` has
- * that of the four strategies and of the lock `redis`, as a user with few permissions.
+ * Files that also run beside the full tier, with Valkey 9 for every Redis: the core of the locks and strategies with scripts, or with WAIT.
+ * The locks `redis`, `redis-fair` and `redis-read-write` and the strategies run there as a user with few permissions. `redis-cas` always
+ * runs on Valkey.
  */
-export const ON_VALKEY = ['lock-redis-*', 'redis-acl'].map((name) => `test/contract/${name}.test.ts`);
+export const ON_VALKEY = ['lock-redis-semaphore', 'lock-redis-wait', 'redis-acl'].map(
+  (name) => `test/contract/${name}.test.ts`,
+);

@@ -18,12 +18,11 @@ import * as redisFair from '../../src/locks/redis-fair.ts';
 import * as redisReadWrite from '../../src/locks/redis-read-write.ts';
 import { SEMAPHORE } from '../../src/locks/redis-semaphore.ts';
 import * as redlockOf from '../../src/locks/redlock.ts';
-import { held } from '../locks/lock-checks.ts';
-import { byNodeRedis, ioredis, nodeRedis } from '../support/caller-clients.ts';
+import { ioredis, nodeRedis } from '../support/caller-clients.ts';
 import { crashing, openIndependent, postgresLocks, redisLocksBy } from '../support/lock-groups.ts';
 import { openTestStores } from '../support/stores.ts';
 import { contractParts, describeInFull } from '../support/tier.ts';
-import { PATIENCE_MS } from './lock-steps.ts';
+import { held } from './lock-steps.ts';
 import { lockContract } from './lock-suite.ts';
 
 const parts = { ...contractParts('lock-of-caller'), isOfCaller: true };
@@ -40,29 +39,28 @@ describe.each(LIBRARIES)('on a client of %s', (library, clientOf) => {
   // With ioredis, the contracts of these locks run on the service's clients.
   if (library === 'ioredis') return;
   describeInFull('in full', () => {
-    lockContract(redisFair.description, on(fairLock), { ...parts, rest: false });
-    // The same client, and places that outlast a pause of a busy machine.
-    const onFair = async (url: string) => {
-      const { redis, close } = await byNodeRedis(url);
-      return { lock: await redisFair.create({ redis }, PATIENCE_MS), end: close };
-    };
-    lockContract(redisFair.description, () => redisLocksBy(onFair), { ...parts, timed: false });
-    lockContract(redisReadWrite.description, on(readWriteLock), parts);
-    const onePermit = on((options) => redisSemaphore({ ...options, permits: 1 }));
-    lockContract(SEMAPHORE, onePermit, parts);
+    const core = { ...parts, core: true, rest: false, timed: false };
+    lockContract(redisFair.description, on(fairLock), core);
+    lockContract(redisReadWrite.description, on(readWriteLock), core);
+    lockContract(
+      SEMAPHORE,
+      on((options) => redisSemaphore({ ...options, permits: 1 })),
+      core,
+    );
     const onMany = async () =>
       crashing(
         await openIndependent(async ({ urls }) => redlock({ redis: urls.map((url) => clientOf(url)) })),
       );
-    lockContract(redlockOf.description, onMany, parts);
+    lockContract(redlockOf.description, onMany, { ...parts, core: true });
   });
 });
 
 describeInFull("on a caller's pool", () => {
   const on = (open: typeof postgresRowLock) => () =>
     postgresLocks(({ postgres: { pool } }) => open({ pool }));
-  lockContract(postgresRow.description, on(postgresRowLock), parts);
-  lockContract(postgresAdvisory.description, on(postgresAdvisoryLock), parts);
+  const whole = { ...parts, core: true };
+  lockContract(postgresRow.description, on(postgresRowLock), whole);
+  lockContract(postgresAdvisory.description, on(postgresAdvisoryLock), whole);
 
   it('makes the table of postgres-row where there is none', async () => {
     await using stores = await openTestStores();

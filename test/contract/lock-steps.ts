@@ -1,5 +1,5 @@
 /** Steps shared by the tests of the locks. */
-import { expect } from 'vitest';
+import { expect, vi } from 'vitest';
 import { eventually } from '../../lab/kit/eventually.ts';
 import {
   type AcquireResult,
@@ -18,9 +18,14 @@ const LATE_MS = 150;
 /** The control timer's delay after a deadline. Another claim cannot be granted before twice that. */
 const CONTROL_MS = 5;
 
-/** What the tests of one lock share. */
+/** What the tests of one lock share. They run at once. */
 export interface Harness {
   readonly fixture: LockFixture;
+  test(title: string, body: (scope: Scope) => Promise<void>): void;
+}
+
+/** What one test uses. */
+export interface Scope {
   /** A process that is closed after the test. */
   process(): Promise<Contender>;
   /** A resource for this test alone. */
@@ -109,6 +114,28 @@ export async function ends(lease: Lease, expected: ReleaseResult): Promise<Relea
   expect(value).toEqual(unlessLate(tookMs, expected, 'unknown'));
   if (value === 'unknown') late.add(lease.resource);
   return value;
+}
+
+/** `expect.poll` for tests that run at once. */
+export const soon = (check: () => unknown): Promise<unknown> =>
+  vi.waitFor(check, { timeout: 90_000, interval: 20 });
+
+/** Waits for the next renewal of a lease. */
+export async function renewed(lease: Lease): Promise<void> {
+  const { deadlineMs } = lease;
+  await expect.poll(() => lease.deadlineMs).toBeGreaterThan(deadlineMs);
+  expect(lease.signal.aborted).toBe(false);
+}
+
+/** Acquires a free lock. @throws when another claim holds it */
+export const held = (lock: Lock, resource: string, more: Partial<AcquireOptions> = {}): Promise<Lease> =>
+  hold({ lock }, resource, more);
+
+/** No timer fires that is set from now on, so that a waiter polls no more. `vi.restoreAllMocks` ends that. */
+export function stopTimers(): void {
+  const stopped = setTimeout(() => {});
+  clearTimeout(stopped);
+  vi.spyOn(globalThis, 'setTimeout').mockImplementation((() => stopped) as never);
 }
 
 export interface Loss {

@@ -6,10 +6,9 @@ import { openLinkedCluster } from '../../lab/servers/linked-cluster.ts';
 import { slotOf } from '../../src/locks/adapters/slots.ts';
 import { type Lock, using } from '../../src/locks/lock.ts';
 import { locks } from '../../src/locks/registry.ts';
-import { held } from '../locks/lock-checks.ts';
 import { asTheService, byIoredis, byNodeRedis } from '../support/caller-clients.ts';
 import { opened } from '../support/opened.ts';
-import { untilAvailable } from './lock-steps.ts';
+import { held, untilAvailable } from './lock-steps.ts';
 
 /** Each process has another client. */
 const CONNECTS = [asTheService, byIoredis, byNodeRedis];

@@ -5,11 +5,10 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import { NEVER_MS, openSentinels } from '../../lab/servers/sentinels.ts';
 import { type CallersRedis, redisLock, redlock } from '../../src/locks/index.ts';
 import type { Lock } from '../../src/locks/lock.ts';
-import { PATIENCE_MS } from '../contract/lock-steps.ts';
+import { held, PATIENCE_MS, renewed, stopTimers } from '../contract/lock-steps.ts';
 import { ioredis, nodeRedis, reached } from '../support/caller-clients.ts';
 import { opened } from '../support/opened.ts';
 import { OwnRedis, openCluster } from '../support/servers.ts';
-import { held, renewed, stopTimers } from './lock-checks.ts';
 
 const server = opened(() => OwnRedis.open());
 const sentinels = opened(() => openSentinels({ downAfterMs: NEVER_MS }));

@@ -4,12 +4,11 @@ import { afterAll, expect, it } from 'vitest';
 import { openSentinels } from '../../lab/servers/sentinels.ts';
 import type { AcquireResult, Lock } from '../../src/locks/lock.ts';
 import * as redis from '../../src/locks/redis.ts';
-import { once, PATIENCE_MS, untilAvailable, watchLoss } from '../contract/lock-steps.ts';
+import { held, once, PATIENCE_MS, untilAvailable, watchLoss } from '../contract/lock-steps.ts';
 import { asTheService, byIoredis, byNodeRedis, type Connect, reached } from '../support/caller-clients.ts';
 import { eventually } from '../support/client.ts';
 import { waitingFor } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
-import { held } from './lock-checks.ts';
 
 const sentinels = opened(() => openSentinels({ failoverTimeoutMs: 15_000 }));
 const clients: Awaited<ReturnType<Connect>>[] = [];

@@ -25,13 +25,12 @@ import {
 } from '../../src/locks/index.ts';
 import type { Lease, Lock } from '../../src/locks/lock.ts';
 import * as redlockOf from '../../src/locks/redlock.ts';
-import { ends, kindOf, timed, unlessLate, untilAvailable } from '../contract/lock-steps.ts';
+import { ends, held, kindOf, timed, unlessLate, untilAvailable } from '../contract/lock-steps.ts';
 import { ioredis, nodeRedis, reached } from '../support/caller-clients.ts';
 import { eventually } from '../support/client.ts';
 import { openIndependent } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
 import { openStoresWithRedis } from '../support/stores.ts';
-import { held } from './lock-checks.ts';
 
 const OPTIONS = { ttlMs: 60_000, waitMs: 60_000 };
 const ONCE = { ttlMs: 60_000, waitMs: 0 };

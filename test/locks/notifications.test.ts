@@ -7,11 +7,10 @@ import type { RenewingLease } from '../../src/locks/kit/renewing-lease.ts';
 import type { Waiter } from '../../src/locks/kit/waiting-lock.ts';
 import type { Lease } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis.ts';
-import { kindOf, PATIENCE_MS } from '../contract/lock-steps.ts';
+import { held, kindOf, PATIENCE_MS, stopTimers } from '../contract/lock-steps.ts';
 import { asTheService } from '../support/caller-clients.ts';
 import { type LockProcess, redisLocks } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
-import { held, stopTimers } from './lock-checks.ts';
 
 const WAITS = { ttlMs: 5 * PATIENCE_MS, waitMs: PATIENCE_MS };
 const lockOf = (resource: string) => `stampede:{${resource}}:lock`;

@@ -5,10 +5,9 @@ import { fromPool } from '../../src/locks/adapters/pg.ts';
 import { LeaseLostError } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/postgres-row.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
-import { ends, PATIENCE_MS } from '../contract/lock-steps.ts';
+import { ends, held, PATIENCE_MS, renewed } from '../contract/lock-steps.ts';
 import { opened } from '../support/opened.ts';
 import { openTestStores } from '../support/stores.ts';
-import { held, renewed } from './lock-checks.ts';
 
 const stores = opened(openTestStores);
 const mine = opened(() => openPostgres(stores.databaseUrl, () => {}));

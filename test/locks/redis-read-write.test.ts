@@ -3,22 +3,15 @@ import { Redis } from 'ioredis';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis-read-write.ts';
-import { ends, once, PATIENCE_MS, untilAvailable, watchLoss } from '../contract/lock-steps.ts';
+import { ends, held, once, PATIENCE_MS, renewed, untilAvailable, watchLoss } from '../contract/lock-steps.ts';
 import { eventually } from '../support/client.ts';
-import { type Group, openOne } from '../support/lock-groups.ts';
+import { openOne } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
-import { commonChecks, held, renewed } from './lock-checks.ts';
 
 /** An intent outlasts a pause of a busy machine. */
 const INTENT_TTL_MS = 10_000;
-const open = (): Promise<Group> => openOne((context) => create(context, INTENT_TTL_MS));
-
-describe('the read-write lock, for writing', () => {
-  commonChecks(open);
-});
-
 describe('readers and writers', () => {
-  const fixture = opened(open);
+  const fixture = opened(() => openOne((context) => create(context, INTENT_TTL_MS)));
   const look = opened(() => {
     const redis = new Redis(fixture.ports[0]!);
     return { redis, close: async () => redis.disconnect() };
@@ -74,36 +67,31 @@ describe('readers and writers', () => {
     expect(most).toBeGreaterThan(1);
   });
 
-  it('do not starve a writer', async () => {
-    let stop = false;
-    const stream = Array.from({ length: 6 }, async (_, i) => {
-      await sleep(i * 20);
-      while (!stop) {
-        const result = await a.acquire('starve', { mode: 'read', ttlMs: 20_000, waitMs: 5_000 });
-        await sleep(120); // at every moment, one or more of the six hold it
-        if (result.kind === 'held') await result.lease.release();
-      }
-    });
-    await sleep(300);
-    const writer = await held(b, 'starve', { waitMs: PATIENCE_MS });
-    await writer.release();
-    stop = true;
-    await Promise.all(stream);
+  it('do not starve a writer, whose intent ends with its wait', async () => {
+    const reader = await read(a, 'claim');
+    const stop = new AbortController();
+    const waits = b.acquire('claim', { ...once, waitMs: 150_000, signal: stop.signal });
+    await expect.poll(() => ask(c, 'claim', 'read')).toBe('contended');
+    stop.abort();
+    expect((await waits).kind).toBe('aborted');
+    await expect.poll(() => look.redis.keys('stampede:{claim}:*')).toEqual(['stampede:{claim}:readers']);
+    expect(await ask(c, 'claim', 'read')).toBe('held');
+    await reader.release();
   });
 
   it('continue when a waiting writer dies', async () => {
     const dying = await fixture.process();
-    const reader = await read(a, 'claim');
+    const reader = await read(a, 'dead');
     let waits = false;
     const dead = eventually(
-      () => dying.lock.acquire('claim', { ...once, waitMs: 150_000 }),
+      () => dying.lock.acquire('dead', { ...once, waitMs: 150_000 }),
       ({ kind }) => waits || kind !== 'unavailable',
     );
     // Where a server is late, the writer leaves, and asks again.
-    await expect.poll(() => ask(c, 'claim', 'read')).toBe('contended');
+    await expect.poll(() => ask(c, 'dead', 'read')).toBe('contended');
     waits = true;
     dying.link.set('black-hole');
-    const next = await read(c, 'claim', { waitMs: PATIENCE_MS }); // the writer would have waited for longer
+    const next = await read(c, 'dead', { waitMs: PATIENCE_MS }); // the writer would have waited for longer
     await next.release();
     await reader.release();
     expect((await dead).kind).toBe('unavailable');

@@ -3,9 +3,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { type Call, type RedisClient, type Reply, RequestError } from '../../src/locks/clients.ts';
 import { create } from '../../src/locks/rungs/redis-watchdog.ts';
-import { ends, kindOf, PATIENCE_MS } from '../contract/lock-steps.ts';
+import { ends, held, kindOf, PATIENCE_MS, renewed } from '../contract/lock-steps.ts';
 import { openOne, processOnOne } from '../support/lock-groups.ts';
-import { held, renewed } from './lock-checks.ts';
 
 const TTL_MS = 10_000;
 

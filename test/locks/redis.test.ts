@@ -2,12 +2,11 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { type Lease, LeaseLostError, using } from '../../src/locks/lock.ts';
+import { type Lease, using } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis.ts';
-import { ends, kindOf, once, PATIENCE_MS, untilAvailable } from '../contract/lock-steps.ts';
+import { ends, held, kindOf, once, PATIENCE_MS, untilAvailable } from '../contract/lock-steps.ts';
 import { type LockProcess, redisLocks } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
-import { held } from './lock-checks.ts';
 
 const fixture = opened(() => redisLocks(create));
 let server: Redis;
@@ -62,25 +61,20 @@ describe('64 waiters on one resource', () => {
     return tokens;
   };
 
-  it.each([
-    [1, 64],
-    [4, 16],
-    [16, 4],
-  ])('%i processes × %i: at most 4 commands an acquisition, tokens that grow', async (count, each) => {
-    const group = await open(count);
-    const resource = `rush-${count}`;
-    await rush(group, 2, 2, resource); // opens the subscriptions
+  it('at most 4 commands an acquisition, tokens that grow', async () => {
+    const group = await open(4);
+    await rush(group, 2, 2, 'rush'); // opens the subscriptions
     let tokens: number[] = [];
     const startedMs = performance.now();
     const commands = await commandsOf(async () => {
-      tokens = await rush(group, each, 10, resource);
+      tokens = await rush(group, 16, 5, 'rush');
     });
     // Besides, each process polls for safety, at most once in 270 ms: a script with its commands.
-    const polls = (count * (performance.now() - startedMs)) / 270;
-    expect(tokens.length).toBe(640);
+    const polls = (4 * (performance.now() - startedMs)) / 270;
+    expect(tokens.length).toBe(320);
     for (let i = 1; i < tokens.length; i++) expect(tokens[i]).toBeGreaterThan(tokens[i - 1]!);
     expect(commands).toBeLessThanOrEqual(4 * tokens.length + 4 * polls);
-    await expect.poll(() => server.exists(lockOf(resource), waitersOf(resource))).toBe(0);
+    await expect.poll(() => server.exists(lockOf('rush'), waitersOf('rush'))).toBe(0);
   });
 
   it('does not starve other processes, however many contenders wait in this one', async () => {
@@ -93,8 +87,7 @@ describe('64 waiters on one resource', () => {
       }
     });
     try {
-      for (let i = 0; i < 20; i++)
-        await (await held(other!.lock, 'crowd', { waitMs: PATIENCE_MS })).release();
+      for (let i = 0; i < 5; i++) await (await held(other!.lock, 'crowd', { waitMs: PATIENCE_MS })).release();
     } finally {
       isOver = true;
     }
@@ -146,7 +139,7 @@ describe('waiting', () => {
 
   it('notifies the next waiter when the notified one has stopped waiting', async () => {
     const [holder, fickle, next] = await open(3);
-    for (let round = 0; round < 20; round++) {
+    for (let round = 0; round < 5; round++) {
       const resource = `fickle-${round}`;
       const lease = await held(holder!.lock, resource, { ttlMs: 20_000 });
       const stop = new AbortController();
@@ -202,26 +195,9 @@ describe('owners', () => {
     await outer.release();
     await (await other).release();
   });
-
-  it('wait like others while another owner holds the lock', async () => {
-    const [a] = await open(1);
-    const lease = await held(a!.lock, 'wait');
-    const next = held(a!.lock, 'wait', { owner: 'me', waitMs: PATIENCE_MS });
-    await sleep(50);
-    await lease.release();
-    const mine = await next;
-    for (const one of [await held(a!.lock, 'wait', { owner: 'me' }), mine]) await one.release();
-  });
 });
 
 describe('the keys in Redis', () => {
-  it('are only the newest fencing token, which expires', async () => {
-    const [a] = await open(1);
-    await (await held(a!.lock, 'clean')).release();
-    await expect.poll(() => server.keys('stampede:{clean}:*')).toEqual(['stampede:{clean}:fence']);
-    expect(await server.ttl('stampede:{clean}:fence')).toBeGreaterThan(0);
-  });
-
   it('may be lost: fencing tokens still grow', async () => {
     const [a, b] = await open(2);
     const before = await held(a!.lock, 'emptied', { ttlMs: 20_000 });
@@ -230,6 +206,8 @@ describe('the keys in Redis', () => {
     expect(after.fencingToken).toBeGreaterThan(before.fencingToken!);
     await ends(before, 'lost');
     await ends(after, 'released');
+    await expect.poll(() => server.keys('stampede:{emptied}:*')).toEqual(['stampede:{emptied}:fence']);
+    expect(await server.ttl('stampede:{emptied}:fence')).toBeGreaterThan(0);
   });
 
   it('count as held if a lock of another kind wrote them', async () => {
@@ -243,35 +221,6 @@ describe('the keys in Redis', () => {
 });
 
 describe('a lease', () => {
-  it('is lost when its key is deleted', async () => {
-    const [a] = await open(1);
-    const lease = await held(a!.lock, 'deleted', { ttlMs: 30_000 });
-    const { deadlineMs } = lease;
-    await server.del(lockOf('deleted'));
-    await expect.poll(() => lease.signal.reason).toBeInstanceOf(LeaseLostError);
-    expect(lease.deadlineMs).toBeLessThan(deadlineMs); // at a renewal
-  });
-
-  it('is renewed once Redis is reachable again, and not lost before', async () => {
-    const [a, b] = await open(2);
-    const resources = ['back-1', 'back-2', 'back-3', 'back-4', 'back-5'];
-    const ttlMs = 20_000;
-    const leases = await Promise.all(resources.map((r) => held(a!.lock, r, { ttlMs })));
-    a!.link.set('refuse');
-    const deadlines = leases.map(({ deadlineMs }) => deadlineMs);
-    // A renewal of each was due, at a third of its TTL, and has failed.
-    const dueMs = Math.max(...deadlines) - 0.6 * ttlMs;
-    await expect.poll(() => performance.now()).toBeGreaterThan(dueMs);
-    expect(leases.map(({ deadlineMs }) => deadlineMs)).toEqual(deadlines);
-    a!.link.set('pass');
-    for (const [i, lease] of leases.entries()) {
-      await expect.poll(() => lease.deadlineMs).toBeGreaterThan(deadlines[i]!);
-      expect(lease.signal.aborted).toBe(false);
-      expect(await kindOf(b!, lease.resource)).toBe('contended');
-      await lease.release();
-    }
-  });
-
   it('is handed off only while it is certainly held', async () => {
     const [a, b] = await open(2);
     const lease = await held(a!.lock, 'silent', { ttlMs: 600 });

@@ -6,20 +6,17 @@ import { openRedlockServers } from '../../src/store/redis/redlock-servers.ts';
 import {
   ends,
   expectLossBefore,
+  held,
   kindOf,
   once,
   PATIENCE_MS,
+  renewed,
   untilAvailable,
   watchLoss,
 } from '../contract/lock-steps.ts';
 import { reached } from '../support/caller-clients.ts';
 import { openIndependent } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
-import { commonChecks, held, renewed } from './lock-checks.ts';
-
-describe('redlock', () => {
-  commonChecks(() => openIndependent(create));
-});
 
 describe('the servers of redlock', () => {
   const fixture = opened(() => openIndependent(create));
@@ -82,7 +79,7 @@ describe('the servers of redlock', () => {
   it('resolve a split vote of simultaneous contenders', async () => {
     const more = await Promise.all([1, 2, 3].map(another));
     const locks = [a, b, ...more].map(({ lock }) => lock);
-    for (let round = 0; round < 20; round++) {
+    for (let round = 0; round < 5; round++) {
       const resource = `split-${round}`;
       // A split vote: one server for each contender.
       await Promise.all(
@@ -170,15 +167,6 @@ describe('the servers of redlock', () => {
     await expect(fixture.process()).rejects.toThrow('fewer than 3 of the 5');
     for (const i of [0, 1, 2]) await fixture.restart(i);
     for (const { lock } of [a, b, late]) await untilOnAll(lock, 'die');
-    await late.close();
-  });
-
-  it('may be silent when the lock opens', async () => {
-    stop(3);
-    const late = await another();
-    await (await held(late.lock, 'start')).release();
-    go(3);
-    await untilOnAll(late.lock, 'start');
     await late.close();
   });
 

@@ -1,5 +1,0 @@
-import { create, description } from '../../src/locks/rungs/redis-setnx.ts';
-import { redisLocks } from '../support/lock-groups.ts';
-import { lockContract } from './lock-suite.ts';
-
-lockContract(description, () => redisLocks(create));
