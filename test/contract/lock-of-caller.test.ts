@@ -18,7 +18,7 @@ import * as redisFair from '../../src/locks/redis-fair.ts';
 import * as redisReadWrite from '../../src/locks/redis-read-write.ts';
 import { SEMAPHORE } from '../../src/locks/redis-semaphore.ts';
 import * as redlockOf from '../../src/locks/redlock.ts';
-import { ioredis, nodeRedis } from '../support/caller-clients.ts';
+import { ioredisWithOptions, nodeRedisWithOptions } from '../support/caller-clients.ts';
 import { crashing, openIndependent, postgresLocks, redisLocksBy } from '../support/lock-groups.ts';
 import { openTestStores } from '../support/stores.ts';
 import { contractParts, describeInFull } from '../support/tier.ts';
@@ -27,8 +27,8 @@ import { lockContract } from './lock-suite.ts';
 
 const parts = { ...contractParts('lock-of-caller'), isOfCaller: true };
 const LIBRARIES: readonly (readonly [string, (url: string) => CallersRedis])[] = [
-  ['ioredis', ioredis],
-  ['node-redis', nodeRedis],
+  ['ioredis', ioredisWithOptions],
+  ['node-redis', nodeRedisWithOptions],
 ];
 
 describe.each(LIBRARIES)('on a client of %s', (library, clientOf) => {

@@ -2,9 +2,9 @@
 import { Redis } from 'ioredis';
 import { afterAll, expect, it } from 'vitest';
 import { openSentinels } from '../../lab/servers/sentinels.ts';
-import type { AcquireResult, Lock } from '../../src/locks/lock.ts';
+import type { Lock } from '../../src/locks/lock.ts';
 import * as redis from '../../src/locks/redis.ts';
-import { held, once, PATIENCE_MS, untilAvailable, watchLoss } from '../contract/lock-steps.ts';
+import { held, PATIENCE_MS, watchLoss } from '../contract/lock-steps.ts';
 import { asTheService, byIoredis, byNodeRedis, type Connect, reached } from '../support/caller-clients.ts';
 import { eventually } from '../support/client.ts';
 import { waitingFor } from '../support/lock-groups.ts';
@@ -57,15 +57,6 @@ it.each([
     await Promise.all([a.close(), b.close()]);
   },
 );
-
-it('redis-wait grants none that a replica lacks', async () => {
-  const [a, b] = await twoOf(waitingFor(1), asTheService);
-  await sentinels.cutReplication();
-  const reason = 'redis-too-few-replicas';
-  const result = await untilAvailable<AcquireResult>(() => a.acquire('not replicated', once), reason);
-  expect(result).toEqual({ kind: 'unavailable', reason });
-  await Promise.all([a.close(), b.close()]);
-});
 
 it('redis loses one that the replica lacks, and signals the loss before the lease ends', async () => {
   const [a, b] = await twoOf(redis.create, asTheService);

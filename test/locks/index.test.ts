@@ -47,34 +47,33 @@ afterAll(async () => {
   redis?.disconnect();
 });
 
-describe.each([
-  ['ioredis', ioredis],
-  ['node-redis', nodeRedis],
-] as const)('with a client of %s', (_, clientOf) => {
-  it('redlock opens while a minority is down, uses its servers once they are back, and needs a majority', async () => {
-    const group = await openIndependent(redlockOf.create, 3);
-    const clients = () => group.redis.map(({ url }) => clientOf(url));
-    try {
-      await group.redis[0]!.kill();
-      const quorum = await reached(() => redlock({ redis: clients() }));
-      await (await held(quorum, 'two of three')).release();
-      await group.restart(0);
-      await group.redis[1]!.kill();
-      const again = await eventually(
-        () => quorum.acquire('two of three', ONCE),
-        ({ kind }) => kind === 'held',
-      );
-      if (again.kind === 'held') await again.lease.release();
-      await quorum.close();
-      await group.redis[2]!.kill();
-      const refusal = () => redlock({ redis: clients() }).then(() => 'open', String);
-      await expect.poll(refusal).toContain('2 of the 3 servers are unreachable');
-    } finally {
-      await group.close();
-    }
-  });
+const LIBRARIES = { ioredis, 'node-redis': nodeRedis };
 
-  it('a lock whose server is down rejects, and goes on trying nothing', async () => {
+it('redlock opens while a minority is down, uses its servers once they are back, and needs a majority', async () => {
+  const group = await openIndependent(redlockOf.create, 3);
+  const clients = () => group.redis.map(({ url }, i) => (i === 0 ? ioredis(url) : nodeRedis(url)));
+  try {
+    await group.redis[0]!.kill();
+    const quorum = await reached(() => redlock({ redis: clients() }));
+    await (await held(quorum, 'two of three')).release();
+    await group.restart(0);
+    await group.redis[1]!.kill();
+    const again = await eventually(
+      () => quorum.acquire('two of three', ONCE),
+      ({ kind }) => kind === 'held',
+    );
+    if (again.kind === 'held') await again.lease.release();
+    await quorum.close();
+    await group.redis[2]!.kill();
+    const refusal = () => redlock({ redis: clients() }).then(() => 'open', String);
+    await expect.poll(refusal).toContain('2 of the 3 servers are unreachable');
+  } finally {
+    await group.close();
+  }
+});
+
+describe.each(Object.entries(LIBRARIES))('with a client of %s, a lock', (_, clientOf) => {
+  it('whose server is down rejects, and goes on trying nothing', async () => {
     const errors: string[] = [];
     const opening = redisLock({
       redis: clientOf('redis://127.0.0.1:1'),
@@ -89,37 +88,20 @@ describe.each([
     await sleep(1_000); // several tries, if it went on
     expect(errors.length).toBe(before);
   });
-});
 
-it.each([
-  ['ioredis', ioredis],
-  ['node-redis', nodeRedis],
-] as const)('a lock whose Sentinels are down rejects, with a client of %s', async (_, clientOf) => {
-  const opening = redisLock({ redis: clientOf('redis+sentinel://127.0.0.1:1/primary') });
-  await expect(opening).rejects.toBeInstanceOf(LockSetupError);
-});
-
-describe.each([
-  ['ioredis', ioredis],
-  ['node-redis', nodeRedis],
-] as const)('a server that is silent, with a client of %s', (_, clientOf) => {
-  it('refuses the lock', async () => {
+  it('whose Sentinels are down, or whose server is silent, rejects', async () => {
     await using link = await TcpProxy.to(stores.redisUrl);
     link.set('black-hole');
-    const opening = redisLock({ redis: clientOf(link.through(stores.redisUrl)) });
-    await expect(opening).rejects.toBeInstanceOf(LockSetupError);
-  });
-
-  it('ends a wait with its time, before a request that was sent with it', async () => {
-    await using link = await TcpProxy.to(stores.redisUrl);
-    const silent = await reached(() => redisLock({ redis: clientOf(link.through(stores.redisUrl)) }));
-    await endsWaits(silent, link);
-    await silent.close();
+    for (const url of ['redis+sentinel://127.0.0.1:1/primary', link.through(stores.redisUrl)])
+      await expect(redisLock({ redis: clientOf(url) })).rejects.toBeInstanceOf(LockSetupError);
   });
 });
 
-/** A single attempt ends with the client's own timeout. */
-async function endsWaits(silent: Lock, link: TcpProxy): Promise<void> {
+it("ends a wait with its time, before a request that was sent with it, although a caller's pool has no timeout", async () => {
+  await using link = await TcpProxy.to(stores.ownerUrl);
+  const pool = new pg.Pool({ connectionString: link.through(stores.ownerUrl) });
+  pool.on('error', () => {});
+  const silent = await postgresRowLock({ pool });
   await (await held(silent, 'connected')).release();
   link.set('black-hole');
   const ended: string[] = [];
@@ -129,20 +111,17 @@ async function endsWaits(silent: Lock, link: TcpProxy): Promise<void> {
   });
   await Promise.all(asking);
   expect(ended).toEqual(['50: unavailable', '0: unavailable']);
-}
-
-it.each([
-  ['postgres-row', postgresRowLock],
-  ['postgres-advisory', postgresAdvisoryLock],
-])('%s ends a wait with its time while Postgres is silent', async (_, open) => {
-  await using link = await TcpProxy.to(stores.ownerUrl);
-  const pool = new pg.Pool({ connectionString: link.through(stores.ownerUrl) });
-  pool.on('error', () => {});
-  const silent = await open({ pool });
-  await endsWaits(silent, link);
   link.set('refuse');
   await silent.close();
   await pool.end();
+});
+
+it('is released when its lock closes, which then grants nothing', async () => {
+  const own = await reached(() => redisLock({ redis }));
+  await held(own, 'closing');
+  await own.close();
+  expect(await redis.exists('stampede:{closing}:lock')).toBe(0);
+  expect(await own.acquire('closing', ONCE)).toMatchObject({ kind: 'unavailable', reason: 'closed' });
 });
 
 describe('options', () => {

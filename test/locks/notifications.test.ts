@@ -2,13 +2,10 @@
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it, vi } from 'vitest';
 import type { RedisClient } from '../../src/locks/clients.ts';
-import { Notifications } from '../../src/locks/kit/notifications.ts';
 import type { RenewingLease } from '../../src/locks/kit/renewing-lease.ts';
-import type { Waiter } from '../../src/locks/kit/waiting-lock.ts';
 import type { Lease } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis.ts';
 import { held, kindOf, PATIENCE_MS, stopTimers } from '../contract/lock-steps.ts';
-import { asTheService } from '../support/caller-clients.ts';
 import { type LockProcess, redisLocks } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
 
@@ -76,40 +73,6 @@ async function woken(waiting: Promise<Lease>): Promise<Lease> {
   await expect.poll(() => lease).toBeDefined();
   return lease!;
 }
-
-it('a message wakes each listener of its lock, and none that is closed', async () => {
-  const { redis, close } = await asTheService(fixture.servers.redisUrl);
-  const notifications = new Notifications(redis, () => {});
-  const waiter: Waiter = {
-    signal: new AbortController().signal,
-    untilMs: Number.POSITIVE_INFINITY,
-    notAcquired: () => ({ kind: 'contended' }),
-    pause: (_, sooner) => sooner!,
-  };
-  try {
-    await notifications.subscribe(waiter);
-    const waits = [0, 0];
-    const listeners = waits.map((_, i) => {
-      const listener = notifications.listen('one');
-      const listening = async () => {
-        for (;;) {
-          await listener.wait(1, waiter);
-          waits[i]!++;
-        }
-      };
-      void listening();
-      return listener;
-    });
-    await server.publish(notifications.channel, 'one');
-    await expect.poll(() => waits).toEqual([1, 1]);
-    listeners[1]!.close();
-    await server.publish(notifications.channel, 'one');
-    await expect.poll(() => waits).toEqual([2, 1]);
-  } finally {
-    notifications.close();
-    await close();
-  }
-});
 
 it("a try for an owner leaves the wake-ups to its process's waiter", async () => {
   await withoutPolls(b);

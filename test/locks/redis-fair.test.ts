@@ -5,16 +5,16 @@ import type { Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis-fair.ts';
 import { held, hold, kindOf, once, PATIENCE_MS } from '../contract/lock-steps.ts';
 import { eventually } from '../support/client.ts';
-import { openOne } from '../support/lock-groups.ts';
+import { redisLocks } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
 
 /** A place outlasts a pause of a busy machine. */
 const PLACE_TTL_MS = 6_000;
 
 describe('the queue of the fair lock', () => {
-  const fixture = opened(() => openOne((context) => create(context, PLACE_TTL_MS)));
+  const fixture = opened(() => redisLocks((context) => create(context, PLACE_TTL_MS)));
   const look = opened(() => {
-    const redis = new Redis(fixture.ports[0]!);
+    const redis = new Redis(fixture.servers.redisUrl);
     return { redis, close: async () => redis.disconnect() };
   });
   const processes = [1, 2, 3, 4].map(() => opened(() => fixture.process()));

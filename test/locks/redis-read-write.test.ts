@@ -5,15 +5,15 @@ import type { Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis-read-write.ts';
 import { ends, held, once, PATIENCE_MS, renewed, untilAvailable, watchLoss } from '../contract/lock-steps.ts';
 import { eventually } from '../support/client.ts';
-import { openOne } from '../support/lock-groups.ts';
+import { redisLocks } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
 
 /** An intent outlasts a pause of a busy machine. */
 const INTENT_TTL_MS = 10_000;
 describe('readers and writers', () => {
-  const fixture = opened(() => openOne((context) => create(context, INTENT_TTL_MS)));
+  const fixture = opened(() => redisLocks((context) => create(context, INTENT_TTL_MS)));
   const look = opened(() => {
-    const redis = new Redis(fixture.ports[0]!);
+    const redis = new Redis(fixture.servers.redisUrl);
     return { redis, close: async () => redis.disconnect() };
   });
   const processes = [1, 2, 3].map(() => opened(() => fixture.process()));

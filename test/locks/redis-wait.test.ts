@@ -1,29 +1,11 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { startRedisServer } from '../../src/local/redis-server.ts';
 import type { AcquireResult } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis-wait.ts';
-import {
-  expectLossBefore,
-  held,
-  kindOf,
-  once,
-  renewed,
-  untilAvailable,
-  watchLoss,
-} from '../contract/lock-steps.ts';
+import { held, once, renewed, untilAvailable, watchLoss } from '../contract/lock-steps.ts';
 import { reached } from '../support/caller-clients.ts';
-import {
-  type GroupProcess,
-  openReplicated,
-  processOnOne,
-  type Replicated,
-  waitingFor,
-} from '../support/lock-groups.ts';
+import { type GroupProcess, openReplicated, type Replicated, waitingFor } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
 
 describe('the replicas', () => {
@@ -43,16 +25,6 @@ describe('the replicas', () => {
   const tooFew = { kind: 'unavailable', reason: 'redis-too-few-replicas' };
   const answer = (resource: string) =>
     untilAvailable<AcquireResult>(() => a.lock.acquire(resource, once), tooFew.reason);
-
-  it('have the lease when it is held', async () => {
-    const replica = new Redis(pair.replicas[0]!.port);
-    for (let i = 0; i < 20; i++) {
-      const lease = await held(a.lock, `there-${i}`);
-      expect(await replica.get(`stampede:{there-${i}}:lock`)).toBe(lease.token);
-      void lease.release();
-    }
-    replica.disconnect();
-  });
 
   it('that are stopped make it unavailable, and nothing stays held', async () => {
     process.kill(pair.replicas[0]!.pid, 'SIGSTOP');
@@ -93,30 +65,6 @@ describe('the replicas', () => {
     await look.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
     expect((await acquiring).kind).toBe('unavailable');
     await expect.poll(() => look.get('stampede:{reconnected}:lock')).toBeNull();
-  });
-
-  it('admit no second holder when the primary dies and one is promoted', async () => {
-    const [promoted] = pair.replicas;
-    const lease = await held(a.lock, 'failover', { ttlMs: 20_000 });
-    const loss = watchLoss(lease);
-    await renewed(lease);
-    pair.replication[0]!.set('black-hole'); // the replica receives nothing beyond what it acknowledged
-    await pair.primary.kill();
-    const replica = new Redis(promoted!.port);
-    await replica.replicaof('NO', 'ONE');
-    expect(await replica.get('stampede:{failover}:lock')).toBe(lease.token);
-    const b = await reached(() => processOnOne(promoted!.port, waitingFor(1)));
-    expect(await kindOf(b, 'failover')).toBe('contended');
-    const folder = await mkdtemp(path.join(tmpdir(), 'stampede-test-wait-'));
-    const args = ['--appendonly', 'no', '--replicaof', '127.0.0.1', String(promoted!.port)];
-    const second = await startRedisServer({ folder, args });
-    const next = await held(b.lock, 'failover', { waitMs: 60_000 }); // unavailable until the new replica has caught up
-    expectLossBefore(lease, loss);
-    expect(next.fencingToken).toBeGreaterThan(lease.fencingToken!);
-    await b.close();
-    replica.disconnect();
-    await second.kill();
-    await rm(folder, { recursive: true, force: true });
   });
 });
 

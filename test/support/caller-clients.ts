@@ -1,6 +1,6 @@
 /** The clients of the locks by a caller's own client, of either library and of any kind, as the package of the locks makes them. */
 import { Cluster, Redis } from 'ioredis';
-import { createClient, createCluster, createSentinel } from 'redis';
+import { createClient, createCluster, createSentinel, RESP_TYPES } from 'redis';
 import { parseRedisUrl } from '../../src/config/urls/redis.ts';
 import { openIoredis } from '../../src/locks/adapters/ioredis.ts';
 import { openNodeRedis } from '../../src/locks/adapters/node-redis.ts';
@@ -63,3 +63,18 @@ export function nodeRedis(url: string, ways: Ways = new Map()) {
     return createCluster({ rootNodes: hosts.map((socket) => ({ socket })), nodeAddressMap });
   return createSentinel({ name: address.service, sentinelRootNodes: hosts, nodeAddressMap });
 }
+
+/** With options that must change neither the names of the locks' keys nor what the locks read in replies. */
+export function ioredisWithOptions(url: string): Redis | Cluster {
+  const client = ioredis(url);
+  const named = { keyPrefix: 'app:', lazyConnect: true };
+  if (!(client instanceof Cluster)) return client.duplicate({ ...named, stringNumbers: true });
+  return client.duplicate([], { ...named, redisOptions: { stringNumbers: true } });
+}
+
+export const nodeRedisWithOptions = (url: string) =>
+  nodeRedis(url).withTypeMapping({
+    [RESP_TYPES.NUMBER]: String,
+    [RESP_TYPES.SIMPLE_STRING]: Buffer,
+    [RESP_TYPES.BLOB_STRING]: Buffer,
+  });

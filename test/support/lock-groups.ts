@@ -15,7 +15,7 @@ import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.
 import { openRedlockServers } from '../../src/store/redis/redlock-servers.ts';
 import { asTheService, type Ways } from './caller-clients.ts';
 import { openCluster } from './servers.ts';
-import { openStoresWithRedis, openTestStores } from './stores.ts';
+import { openTestStores } from './stores.ts';
 import { startZookeeper } from './zookeeper.ts';
 
 /** The servers of a lock in a child process. */
@@ -241,18 +241,6 @@ export async function zookeeperLocks(
       await stores[Symbol.asyncDispose]();
     },
   });
-}
-
-/** A Redis beside the shared Postgres. */
-export async function openOne(create: OnOneRedis): Promise<Group> {
-  const stores = await openStoresWithRedis();
-  const { port } = stores.redisServer;
-  return {
-    servers: { redisUrl: stores.redisUrl },
-    ports: [port],
-    process: () => processOnOne(port, create),
-    close: async () => stores[Symbol.asyncDispose](),
-  };
 }
 
 /** A primary with replicas; the lock connects to the primary. */

@@ -16,8 +16,6 @@ import {
   type FaultStep,
   findOverlaps,
   makeSchedule,
-  type Overlap,
-  print,
   type Schedule,
   type Span,
 } from './schedules.ts';
@@ -37,13 +35,9 @@ export interface Target {
 export interface Outcome {
   readonly schedule: Schedule;
   readonly leases: readonly ClientLease[];
-  readonly overlaps: readonly Overlap[];
-  readonly contended: number;
-  readonly unavailable: number;
+  readonly overlaps: readonly string[];
   /** Pauses of its clients' processes. */
   readonly pauses: number;
-  /** A readable schedule and timeline. */
-  readonly report: string;
 }
 
 const monotonicMs = (): number => nowNs() / 1e6;
@@ -206,38 +200,6 @@ async function run(schedule: Schedule, slots: readonly Slot[], target: Target): 
     schedule,
     leases,
     overlaps,
-    contended: results.reduce((sum, result) => sum + result.contended, 0),
-    unavailable: results.reduce((sum, result) => sum + result.unavailable, 0),
     pauses: pauses.flat().length,
-    report: `${print(schedule)}\ntimeline:\n${timeline({ startMs, leases, pauses, overlaps })}`,
   };
-}
-
-interface Events {
-  readonly startMs: number;
-  readonly leases: readonly ClientLease[];
-  readonly pauses: readonly (readonly Span[])[];
-  readonly overlaps: readonly Overlap[];
-}
-
-/** One line per event, by time. */
-function timeline({ startMs, leases, pauses, overlaps }: Events): string {
-  const at = (ms: number) => (ms - startMs).toFixed(2).padStart(8);
-  const checked = leases.filter(({ lease }) => lease.latestMs.length > 0);
-  const held = checked.map(({ client, lease: { contender, firstMs, latestMs, end }, cuts }) => {
-    const toMs = latestMs.at(-1)!;
-    const near = cuts.filter((cut) => cut.fromMs >= firstMs && cut.fromMs <= toMs + 50);
-    const cut = near.map(({ fromMs }) => `; disconnected at ${at(fromMs)}`).join('');
-    return `${at(firstMs)} … ${at(toMs)} ms  ${client}${contender} read its lease as valid; ${end}${cut}`;
-  });
-  const paused = pauses.flatMap((spans, client) =>
-    spans.map(({ fromMs, toMs }) => `${at(fromMs)} … ${at(toMs)} ms  ${client}  was paused`),
-  );
-  const both = overlaps.map(
-    ({ holders: [one, other], fromMs, forMs }) =>
-      `${at(fromMs)} … ${at(fromMs + forMs)} ms  ${one} and ${other} held valid leases at once`,
-  );
-  return [...held, ...paused, ...both]
-    .sort((one, other) => Number.parseFloat(one) - Number.parseFloat(other))
-    .join('\n');
 }

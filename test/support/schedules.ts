@@ -73,12 +73,6 @@ export interface ClientLease {
   readonly cuts: readonly Span[];
 }
 
-export interface Overlap {
-  readonly holders: readonly [string, string];
-  readonly fromMs: number;
-  readonly forMs: number;
-}
-
 /** Generates the schedule of a seed. @param leaseMs the shortest and the longest lease, milliseconds */
 export function makeSchedule(seed: number, leaseMs: readonly [number, number]): Schedule {
   const next = seededRandom(seed);
@@ -113,7 +107,7 @@ export function makeSchedule(seed: number, leaseMs: readonly [number, number]): 
  * All pairs of leases that were valid at once.
  * @param allowance how many checks after a cut of the client's connections may still read the lease as valid
  */
-export function findOverlaps(leases: readonly ClientLease[], allowance = 0): Overlap[] {
+export function findOverlaps(leases: readonly ClientLease[], allowance = 0): string[] {
   const spans = leases
     .map(({ client, lease, cuts }) => ({
       holder: `${client}${lease.contender}`,
@@ -121,11 +115,9 @@ export function findOverlaps(leases: readonly ClientLease[], allowance = 0): Ove
       to: lastCheck(lease, cuts, allowance),
     }))
     .filter(({ from, to }) => from < to);
-  return [...overlapsOf(spans)].map(({ one, other, from, to }) => ({
-    holders: [one.holder, other.holder] as const,
-    fromMs: from,
-    forMs: to - from,
-  }));
+  return [...overlapsOf(spans)].map(
+    ({ one, other, from, to }) => `${one.holder} ${other.holder} ${from} +${to - from}`,
+  );
 }
 
 /** The last valid check, except those that the allowance covers. */
@@ -142,17 +134,4 @@ function lastCheck(
     if (toMs >= requestedMs && after <= allowance) return latestMs.findLast((ms) => ms <= fromMs) ?? 0;
   }
   return lastMs;
-}
-
-/** A readable schedule. */
-export function print({ seed, ttlMs, claims, faults }: Schedule): string {
-  const lines = [...claims, ...faults]
-    .sort((one, other) => one.atMs - other.atMs)
-    .map((step) => {
-      const who = `client ${step.client}${step.does === 'claim' ? step.contender : ' '}`;
-      const lasting = step.does !== 'claim' && step.forMs > 0 ? ` for ${step.forMs} ms` : '';
-      const how = step.does === 'claim' ? `: waits ${step.waitMs} ms, holds ${step.holdMs} ms` : lasting;
-      return `${String(step.atMs).padStart(8)} ms  ${who}  ${step.does}${how}`;
-    });
-  return [`seed ${seed}, TTL ${ttlMs} ms`, ...lines].join('\n');
 }

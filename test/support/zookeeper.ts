@@ -11,12 +11,7 @@ import {
   whyNoZookeeper,
 } from '../../lab/servers/zookeeper-server.ts';
 
-export interface ZookeeperServer extends Server, AsyncDisposable {
-  /** SIGSTOP. */
-  pause(): void;
-  /** SIGCONT. */
-  resume(): void;
-}
+export type ZookeeperServer = Server & AsyncDisposable;
 
 /** Installs ZooKeeper if that needs no confirmation. @returns null, or why it is missing and what to do */
 export async function ensureZookeeper(): Promise<string | null> {
@@ -39,8 +34,6 @@ export async function startZookeeper({ tickMs = 200 } = {}): Promise<ZookeeperSe
   const java = ['-Xmx128m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-Dzookeeper.forceSync=no'];
   const server = await start(folder, { tickTime: tickMs, ...sessions, forceSync: 'no' }, java);
   return Object.assign(server, {
-    pause: () => void process.kill(server.pid, 'SIGSTOP'),
-    resume: () => void process.kill(server.pid, 'SIGCONT'),
     async [Symbol.asyncDispose]() {
       await server.kill();
       await rm(folder, { recursive: true, force: true });
