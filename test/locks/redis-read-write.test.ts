@@ -5,7 +5,7 @@ import type { Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis-read-write.ts';
 import { ends, held, once, PATIENCE_MS, renewed, untilAvailable, watchLoss } from '../contract/lock-steps.ts';
 import { eventually } from '../support/client.ts';
-import { redisLocks } from '../support/lock-groups.ts';
+import { processOnOne, redisLocks } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
 
 /** An intent outlasts a pause of a busy machine. */
@@ -70,13 +70,16 @@ describe('readers and writers', () => {
   it('do not starve a writer, whose intent ends with its wait', async () => {
     const reader = await read(a, 'claim');
     const stop = new AbortController();
-    const waits = b.acquire('claim', { ...once, waitMs: 150_000, signal: stop.signal });
+    const port = Number(new URL(fixture.servers.redisUrl).port);
+    const writer = await processOnOne(port, (context) => create(context, 600_000)); // its intent expires after the test
+    const waits = writer.lock.acquire('claim', { ...once, waitMs: 150_000, signal: stop.signal });
     await expect.poll(() => ask(c, 'claim', 'read')).toBe('contended');
     stop.abort();
     expect((await waits).kind).toBe('aborted');
     await expect.poll(() => look.redis.keys('stampede:{claim}:*')).toEqual(['stampede:{claim}:readers']);
     expect(await ask(c, 'claim', 'read')).toBe('held');
     await reader.release();
+    await writer.close();
   });
 
   it('continue when a waiting writer dies', async () => {
