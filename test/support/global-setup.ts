@@ -1,6 +1,6 @@
 /**
- * Starts what all test files share: the build, one Postgres with a migrated template database that each file clones, and one
- * Redis in which each file has its own logical database. If one of these fails, the run ends here with its cause alone.
+ * Starts what all test files share: the build, one Postgres with a migrated template database that each file clones, one Redis in
+ * which each file has its own logical database, and a Chromium for the files that need it. If one of these fails, the run ends here with its cause alone.
  */
 import { type ExecFileException, execFile } from 'node:child_process';
 import { existsSync, writeSync } from 'node:fs';
@@ -15,12 +15,15 @@ import { makePostgresFolder, startPostgres } from '../../lab/servers/postgres-fo
 import { OperatorError, StartError } from '../../src/config/errors.ts';
 import { ensureRedisServer, type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { openRunFolder, type RunFolder } from './run-folder.ts';
+import { shareBrowser } from './shared-browser.ts';
 
 declare module 'vitest' {
   interface ProvidedContext {
     /** The server's own database, as its superuser; files clone its database `stampede_template`. */
     postgresUrl: string;
     redisUrl: string;
+    /** See shared-browser.ts. */
+    browserUrl: string;
   }
 }
 
@@ -74,7 +77,13 @@ export default async function setup(project: TestProject): Promise<() => Promise
     ]);
     project.provide('postgresUrl', postgresUrl);
     project.provide('redisUrl', redis.url);
-    return run.end;
+    const browser = await shareBrowser();
+    project.provide('browserUrl', browser.url);
+    const { end } = run;
+    return async () => {
+      await browser.close();
+      await end();
+    };
   } catch (error) {
     await run?.end();
     if (!wasBuilt) await rm(dist, { recursive: true, force: true });

@@ -1,19 +1,16 @@
-/** The system's Chromium, and pages whose errors fail a test. */
-import { existsSync, readFileSync } from 'node:fs';
+/** The Chromium of the run, and pages whose errors fail a test. */
+import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { delimiter, join } from 'node:path';
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
-import { expect } from 'vitest';
+import { expect, inject } from 'vitest';
 
-export const executablePath = [
-  process.env.CHROMIUM,
-  ...(process.env.PATH ?? '').split(delimiter).map((folder) => join(folder, 'chromium')),
-]
-  .filter((path) => path !== undefined)
-  .find((path) => existsSync(path));
+export { executablePath } from '../support/shared-browser.ts';
 
-export const openBrowser = (): Promise<Browser> =>
-  chromium.launch({ executablePath: executablePath ?? '', args: ['--no-sandbox'] });
+/** Its contexts are the caller's own, and end with it. */
+export async function openBrowser(): Promise<Browser> {
+  const answer = await fetch(inject('browserUrl'));
+  return chromium.connect(await answer.text());
+}
 
 /** Chromium reports every answer of 400 and above; those that the page handles are not errors. */
 const HANDLED =
@@ -60,18 +57,17 @@ const SCHEMES = {
   dark: { type: 'rule', values: ['color-contrast', 'link-in-text-block'] },
 } as const;
 
-/** Checks a state of a page: accessible in light and dark, and no wider than the screen, from phone to desktop. */
+/** Checks a state of a page: accessible in light and dark, and no wider than the screen of a phone and a desktop. */
 export async function inspect(page: Page): Promise<void> {
   for (const colorScheme of ['light', 'dark'] as const) {
     await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
     expect(await violations(page, SCHEMES[colorScheme]), colorScheme).toEqual([]);
   }
-  for (const width of [320, 390, 1280, 1920]) {
+  for (const width of [320, 1280]) {
     await page.setViewportSize({ width, height: 800 });
     const scrolls = await page.evaluate<number>('document.documentElement.scrollWidth');
     expect(scrolls, `wider than ${width} px`).toBeLessThanOrEqual(width);
   }
-  await page.setViewportSize({ width: 1280, height: 800 });
 }
 
 /** Violations that axe finds. The debugger evaluates axe, so that the policy of the page does not refuse it. */
