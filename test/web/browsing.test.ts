@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Page, Request } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import { attempt, call, createSale } from '../support/client.ts';
+import { attempt, createSale } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
@@ -17,27 +17,12 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
   const newName = () => `c-${randomUUID().slice(0, 8)}`;
   const inAnHour = () => new Date(Date.now() + 3_600_000).toISOString();
 
-  it('lists what is on sale, also without script, and says when there is nothing', async () => {
+  it('lists what is on sale, also without script, on further pages, and says when there is nothing', async () => {
     await visit(browser, `${service.url}/`, async (page) => {
       await page.waitForSelector('text=Nothing is on sale yet');
       await inspect(page);
     });
-    await createSale(service.url, 5, { name: '<b>bold</b> & "quoted"' });
-    for (const javaScriptEnabled of [true, false])
-      await visit(
-        browser,
-        `${service.url}/`,
-        async (page) => {
-          await page.waitForSelector('text=<b>bold</b> & "quoted"');
-          await page.waitForSelector('text=5 of 5 left');
-          if (javaScriptEnabled) await inspect(page);
-        },
-        { javaScriptEnabled },
-      );
-  });
-
-  it('lists older sales on further pages', async () => {
-    const { id, name } = await createSale(service.url, 5, { name: 'The oldest one' });
+    const { id } = await createSale(service.url, 5, { name: '<b>bold</b> & "quoted"' });
     await stores.sql.query(
       `INSERT INTO sales (name, stock, price_cents) SELECT 'Newer ' || n, 1, 100 FROM generate_series(1, 100) AS n`,
     );
@@ -49,7 +34,8 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
           await page.waitForSelector('text=Newer 100');
           expect(await page.locator(`a[href="/shop/${id}"]`).count()).toBe(0);
           await page.click('text=Older sales');
-          await page.waitForSelector(`text=${name}`);
+          await page.waitForSelector('text=<b>bold</b> & "quoted"');
+          await page.waitForSelector('text=5 of 5 left');
           if (javaScriptEnabled) await inspect(page);
           await page.fill('input[type=search]', 'NEWER 7');
           await page.selectOption('select', 'open'); // with JavaScript, this submits the form, too
@@ -58,7 +44,6 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
           expect(await page.locator('.sale h2').allTextContents()).toHaveLength(11);
           await page.goto(`${service.url}/?state=scheduled&search=older`);
           await page.waitForSelector('text=No sale matches');
-          if (javaScriptEnabled) await inspect(page);
           await page.click('text=Show all sales');
           await page.waitForSelector('text=Newer 100');
         },
@@ -67,9 +52,8 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     await visit(browser, `${service.url}/console`, async (page) => {
       await page.click('text=Show older sales');
       await page.waitForSelector('text=Newer 61');
-      await inspect(page);
-      await page.fill('input[type=search]', 'oldest');
-      await page.waitForSelector('text=The oldest one');
+      await page.fill('input[type=search]', 'bold');
+      await page.waitForSelector('text=<b>bold</b>');
       await page.locator('text=Newer').first().waitFor({ state: 'detached' });
       await page.selectOption('select', 'ended');
       await page.waitForSelector('text=No sale matches');
@@ -86,7 +70,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       async (first) => {
         const context = first.context();
         const pages = [first];
-        while (pages.length < 8) pages.push(await context.newPage());
+        while (pages.length < 3) pages.push(await context.newPage());
         for (const page of pages.slice(1)) await page.goto(shop(id));
         const seesSale = async (seeing: readonly Page[]) => {
           await attempt(service.url, id, newName());
@@ -158,27 +142,17 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     );
   });
 
-  it('shows a page where there is none, and a problem to a program', async () => {
+  it('shows a page where there is none, and describes the API in one', async () => {
     await visit(browser, `${service.url}/nothing/here`, async (page) => {
       await page.waitForSelector('h1:has-text("There is no such page")');
       await inspect(page);
       await page.click('text=see what is on sale');
       await page.waitForSelector('h1:has-text("On sale")');
-    });
-    expect(await call(`${service.url}/nothing/here`)).toMatchObject({ status: 404, problem: 'not-found' });
-  });
-
-  it('describes the API in a page, and sends pages and what they load compressed', async () => {
-    const sizes: number[] = [];
-    await visit(browser, `${service.url}/docs`, async (page) => {
+      await page.goto(`${service.url}/docs`);
       await page.waitForSelector('text=POST >> visible=true');
-      sizes.push(
-        await page.evaluate<number>(
-          `performance.getEntriesByType('resource').reduce((sum, one) => sum + one.encodedBodySize, 0)`,
-        ),
-      );
+      const sum = `performance.getEntriesByType('resource').reduce((sum, one) => sum + one.encodedBodySize, 0)`;
+      expect(await page.evaluate<number>(sum)).toBeLessThan(500_000);
     });
-    expect(sizes[0]).toBeLessThan(500_000);
     for (const path of ['/', '/console', '/docs', '/openapi.json', '/nothing']) {
       const { headers } = await fetch(service.url + path, { headers: { accept: 'text/html' } });
       expect(headers.get('content-encoding'), path).toBe('gzip');
