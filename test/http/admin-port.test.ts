@@ -1,9 +1,10 @@
 /** ADMIN_PORT: administrative routes, metrics and the API description have a port of their own, in all worker processes. */
 import { once } from 'node:events';
 import { connect } from 'node:net';
-import { beforeAll, describe, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
 import { call, createSale, eventually, post } from '../support/client.ts';
+import { ADMINISTRATIVE, askRoute, makeThings } from '../support/every-route.ts';
 import { opened } from '../support/opened.ts';
 import { spawnService, startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
@@ -13,51 +14,37 @@ const authorization = `Bearer ${ADMIN_TOKEN}`;
 
 const stores = opened(openTestStores);
 
-describe.each(['1', '2'])('with WORKERS=%s', (WORKERS) => {
-  const service = opened(() => spawnService({ ...envOf(stores), ADMIN_PORT: '0', WORKERS }));
-  let admin: string;
-  beforeAll(() => {
-    const port = /"adminPort":(\d+)/.exec(service.log.join('\n'))![1];
-    admin = `http://127.0.0.1:${port}`;
-  });
+const publicPort = async (url: string, admin: string) => {
+  const things = { ...(await makeThings(admin, stores.sql)), url };
+  for (const route of ADMINISTRATIVE) {
+    const { status, problem } = await askRoute(route, things, { headers: { authorization } });
+    expect([route, status, problem]).toEqual([route, 404, 'not-found']);
+  }
+  for (const path of ['/metrics', '/docs/', '/openapi.json', '/console', '/tasks']) {
+    expect((await call(`${url}${path}`)).status, path).toBe(404);
+    expect((await call(`${admin}${path}`)).status, path).toBe(200);
+  }
+  const { id } = await createSale(admin, 2);
+  for (const [port, userId] of [
+    [url, 'ann'],
+    [admin, 'ben'],
+  ] as const) {
+    expect((await post(`${port}/sales/${id}/orders`, { userId })).status).toBe(201);
+    expect((await call(`${port}/healthz`)).status).toBe(200);
+    expect((await call(`${port}/readyz`)).status).toBe(200);
+  }
+  expect((await call(`${url}/sales/${id}`)).body).toMatchObject({ sold: 2 });
+};
 
-  it('the main port has no administrative route', async () => {
-    const { id } = await createSale(admin, 1);
-    const routes: [string, string][] = [
-      ['POST', '/sales'],
-      ['POST', `/sales/${id}/restock`],
-      ['POST', '/users/ann/points'],
-      ['POST', '/payments/notifications'],
-      ['POST', '/tasks/1/retry'],
-      ['POST', '/tasks/1/discard'],
-      ['GET', '/tasks'],
-      ['GET', '/payments/unmatched'],
-      ['GET', '/metrics'],
-      ['GET', '/docs/'],
-      ['GET', '/openapi.json'],
-    ];
-    for (const [method, path] of routes) {
-      const body = method === 'POST' ? '{}' : null;
-      const headers = { 'content-type': 'application/json', authorization };
-      const { status, problem } = await call(`${service.url}${path}`, { method, headers, body });
-      expect([path, status, problem]).toEqual([path, 404, 'not-found']);
-    }
-  });
+it('the main port has no administrative route; both serve customers, and the admin port everything', async () => {
+  await using service = await startService({ ...envOf(stores), ADMIN_PORT: '0' });
+  await publicPort(service.url, service.adminUrl!);
+});
 
-  it('both ports serve customers, and the admin port everything', async () => {
-    const { id } = await createSale(admin, 2);
-    for (const [url, userId] of [
-      [service.url, 'ann'],
-      [admin, 'ben'],
-    ] as const) {
-      expect((await post(`${url}/sales/${id}/orders`, { userId })).status).toBe(201);
-      expect((await call(`${url}/healthz`)).status).toBe(200);
-      expect((await call(`${url}/readyz`)).status).toBe(200);
-    }
-    expect((await call(`${service.url}/sales/${id}`)).body).toMatchObject({ sold: 2 });
-    for (const path of ['/metrics', '/docs/', '/openapi.json', '/tasks'])
-      expect((await call(`${admin}${path}`)).status, path).toBe(200);
-  });
+it('so with two processes', async () => {
+  await using service = await spawnService({ ...envOf(stores), ADMIN_PORT: '0', WORKERS: '2' });
+  const port = /"adminPort":(\d+)/.exec(service.log.join('\n'))![1];
+  await publicPort(service.url, `http://127.0.0.1:${port}`);
 });
 
 it('an administrator’s token reaches every order, and the cause of an outage, on the admin port only', async () => {

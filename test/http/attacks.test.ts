@@ -1,5 +1,4 @@
-/** Attacks on the running service: each gets what it should, and changes nothing. */
-import { request } from 'node:http';
+/** Payment notifications, signed and forged: each gets what it should. Administrative routes: every-route.test.ts. */
 import { Webhook } from 'standardwebhooks';
 import { describe, expect, it } from 'vitest';
 import { attempt, call, createSale, pay } from '../support/client.ts';
@@ -11,62 +10,9 @@ const secretOf = (letter: string) => `whsec_${Buffer.alloc(32, letter).toString(
 const [OLD, NEW, OTHER, FOREIGN] = ['o', 'n', 'p', 'f'].map(secretOf) as [string, string, string, string];
 
 const stores = opened(openTestStores);
-const open = opened(() => startService(envOf(stores)));
 const signed = opened(() =>
   startService({ ...envOf(stores), PAYMENT_WEBHOOK_SECRETS: `${NEW},${OLD},other:${OTHER}` }),
 );
-
-/** Not `fetch`, which sets Host itself. @returns the status */
-function ask(path: string, headers: Record<string, string>, method = 'GET'): Promise<number | undefined> {
-  return new Promise((resolve, reject) => {
-    const asked = request(`${open.url}${path}`, { method, headers }, (res) => {
-      res.resume();
-      resolve(res.statusCode);
-    });
-    asked.on('error', reject).end();
-  });
-}
-
-const ADMINISTRATIVE: readonly (readonly [method: string, path: string])[] = [
-  ['GET', '/payments/unmatched'],
-  ['GET', '/tasks'],
-  ['POST', '/tasks/1/retry'],
-  ['POST', '/tasks/1/discard'],
-  ['POST', '/sales'],
-  ['POST', '/sales/1/restock'],
-  ['POST', '/users/ann/points'],
-  ['POST', '/payments/notifications'],
-];
-
-describe('an administrative route without ADMIN_TOKEN', () => {
-  const port = () => new URL(open.url).port;
-  it.each([
-    ['the client itself', {}],
-    ['its browser', { 'sec-fetch-site': 'none' }],
-  ])('answers %s', async (_name, headers) => {
-    expect(await ask('/tasks', headers)).toBe(200);
-  });
-
-  it('answers its own pages', async () => {
-    const host = `localhost:${port()}`;
-    const headers = { host, origin: `http://${host}`, 'sec-fetch-site': 'same-origin' };
-    expect(await ask('/tasks', headers)).toBe(200);
-  });
-
-  it.each<[string, Record<string, string>]>([
-    ['a name that was rebound to loopback', { host: 'evil.example:80' }],
-    ['a name that begins like loopback', { host: '127.0.0.1.evil.example' }],
-    ['a page of another site', { origin: 'https://evil.example' }],
-    ['a sandboxed page', { origin: 'null' }],
-    ['a link of another site', { 'sec-fetch-site': 'cross-site' }],
-    ['another service on this machine', { 'sec-fetch-site': 'same-site', origin: 'http://localhost:1' }],
-    ['a proxy', { 'x-forwarded-for': '203.0.113.7' }],
-    ['a proxy of the standard', { forwarded: 'for=203.0.113.7' }],
-    ['a proxy that says only itself', { via: '1.1 cache' }],
-  ])('refuses %s', async (_name, headers) => {
-    for (const [method, path] of ADMINISTRATIVE) expect(await ask(path, headers, method)).toBe(403);
-  });
-});
 
 interface Sent {
   readonly secret?: string;
@@ -143,19 +89,6 @@ describe('a payment notification', () => {
     });
     expect((await notify(second, { ...same, secret: OTHER })).status).toBe(200);
     expect(await kindsOf(first)).toEqual(['award', 'ship']);
-  });
-
-  it.each([
-    ['in order', [3, 0]],
-    ['in the wrong order', [0, 3]],
-  ])('is paid once and refunded once when two of an order arrive %s', async (_name, ages) => {
-    const orderId = await order();
-    for (const [n, age] of ages.entries())
-      expect(await notify(orderId, { age, notificationId: `${n}-${orderId}` })).toMatchObject({
-        status: 200,
-        body: { status: 'paid' },
-      });
-    expect(await kindsOf(orderId)).toEqual(['award', 'refund', 'ship']);
   });
 
   it.each<[string, Sent, Sent, 'a repeat' | 'another payment']>([

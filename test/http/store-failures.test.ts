@@ -11,13 +11,18 @@ import { TcpProxy } from '../../lab/proxy.ts';
 import { limits } from '../../src/config/limits.ts';
 import { freePort } from '../../src/local/server-process.ts';
 import { buy, call, createSale, eventually } from '../support/client.ts';
-import { type Answered, askAll, mistakeOf, type Things } from '../support/every-route.ts';
+import { type Answered, askAll, makeThings, mistakeOf } from '../support/every-route.ts';
 import { signal } from '../support/nemesis.ts';
 import { opened } from '../support/opened.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { openOwnStores } from '../support/stores.ts';
+import { bySize } from '../support/tier.ts';
 
-const STRATEGIES = ['lua', 'global-lock', 'for-update', 'for-update-prisma', 'group-commit'];
+const STRATEGIES = bySize({
+  core: ['lua', 'for-update-prisma'],
+  full: ['lua', 'global-lock', 'for-update-prisma'],
+  nightly: ['lua', 'global-lock', 'for-update', 'for-update-prisma', 'group-commit'],
+});
 
 const stores = opened(() => openOwnStores());
 let links: { postgres: TcpProxy; redis: TcpProxy };
@@ -43,23 +48,7 @@ afterAll(async () => {
   await Promise.all([links?.postgres.close(), links?.redis.close()]);
 });
 
-async function make({ url }: TestService): Promise<Things> {
-  const sale = await createSale(url, 100);
-  const order = async (userId: string) => String((await buy(url, sale.id, userId)).body.orderId);
-  const [pending, unpaid, expired] = await Promise.all(['pending', 'unpaid', 'expired'].map(order));
-  return withPostgres(async (client) => {
-    await client.query(
-      `WITH closed AS (UPDATE orders SET status = 'expired', closed_at = now() WHERE id = $1)
-       UPDATE sales SET sold = sold - 1 WHERE id = $2`,
-      [expired, sale.id],
-    );
-    const task = await client.query<{ id: string }>(
-      `INSERT INTO tasks (kind, payload, state) VALUES ('ship', '{}', 'dead') RETURNING id`,
-    );
-    const orders = { pending: pending!, unpaid: unpaid!, expired: expired! };
-    return { url, saleId: sale.id, orders, deadTask: Number(task.rows[0]!.id) };
-  });
-}
+const make = ({ url }: TestService) => withPostgres((client) => makeThings(url, client));
 
 /** Connects directly to Postgres, even while it is set to read-only. */
 async function withPostgres<T>(work: (client: pg.Client) => Promise<T>): Promise<T> {
@@ -102,6 +91,7 @@ beforeAll(() => {
     return answer;
   });
 });
+afterAll(() => vi.restoreAllMocks());
 
 /** Calls every route of all services during the failure, and waits until all serve again. */
 async function expectOnly503(fail: () => Promise<() => Promise<void>>, during?: () => Promise<void>) {

@@ -1,6 +1,7 @@
 /** A request for every route, and which answers are right while a store fails. */
 import { randomUUID } from 'node:crypto';
-import { type Answer, call } from './client.ts';
+import type pg from 'pg';
+import { type Answer, buy, call, createSale } from './client.ts';
 
 /** Longest time of a request. */
 const ANSWER_MS = 45_000;
@@ -12,6 +13,23 @@ export interface Things {
   /** Each has its own customer: one is cancelled, one paid, and one closed before it is paid. */
   readonly orders: { readonly pending: string; readonly unpaid: string; readonly expired: string };
   readonly deadTask: number;
+}
+
+/** @param sql of the owner */
+export async function makeThings(url: string, sql: pg.Pool | pg.Client): Promise<Things> {
+  const sale = await createSale(url, 100);
+  const order = async (userId: string) => String((await buy(url, sale.id, userId)).body.orderId);
+  const [pending, unpaid, expired] = await Promise.all(['pending', 'unpaid', 'expired'].map(order));
+  await sql.query(
+    `WITH closed AS (UPDATE orders SET status = 'expired', closed_at = now() WHERE id = $1)
+     UPDATE sales SET sold = sold - 1 WHERE id = $2`,
+    [expired, sale.id],
+  );
+  const task = await sql.query<{ id: string }>(
+    `INSERT INTO tasks (kind, payload, state) VALUES ('ship', '{}', 'dead') RETURNING id`,
+  );
+  const orders = { pending: pending!, unpaid: unpaid!, expired: expired! };
+  return { url, saleId: sale.id, orders, deadTask: Number(task.rows[0]!.id) };
 }
 
 type Request = readonly [path: string, body?: object];
@@ -59,6 +77,35 @@ export const ROUTES: Record<string, (things: Things) => readonly Request[]> = {
   'get /readyz': () => [['/readyz']],
   'get /metrics': () => [['/metrics']],
 };
+
+/** Routes for administrators only. With ADMIN_PORT, the main port has none of them. */
+export const ADMINISTRATIVE = [
+  'post /sales',
+  'patch /sales/{saleId}',
+  'post /sales/{saleId}/restock',
+  'post /sales/{saleId}/refund',
+  'get /sales/{saleId}/refund',
+  'get /sales/{saleId}/orders.csv',
+  'get /sales/{saleId}/audit',
+  'post /orders/{orderId}/refund',
+  'post /payments/notifications',
+  'get /payments/unmatched',
+  'post /users/{userId}/points',
+  'get /tasks',
+  'post /tasks/{taskId}/retry',
+  'post /tasks/{taskId}/discard',
+  'get /console/events',
+];
+
+/** Sends the first request of a route. @param more replaces parts of it */
+export function askRoute(route: string, things: Things, more: RequestInit = {}): Promise<Answer> {
+  const [[path, body] = ['/']] = ROUTES[route]!(things);
+  const method = route.split(' ')[0]!.toUpperCase();
+  const headers = { 'content-type': 'application/json', ...more.headers };
+  const init = { method, ...(body !== undefined && { body: JSON.stringify(body) }), ...more, headers };
+  return call(things.url + path, init);
+}
+
 /** Paths that need no store. */
 const ALWAYS = ['/healthz', '/metrics', '/docs/', '/openapi.json', '/strategies'];
 
