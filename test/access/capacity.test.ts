@@ -1,11 +1,11 @@
 /** How many attempts a second all processes can serve, measured by processes with separate connections to one Redis. */
-import { AsyncLocalStorage } from 'node:async_hooks';
-import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished, vi } from 'vitest';
+import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
 import { type Capacity, localCapacity, shareCapacity } from '../../src/access/capacity.ts';
 import { createLoadShedder } from '../../src/concurrency/load-shedding.ts';
 import { limits } from '../../src/config/limits.ts';
 import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { ownClocks } from '../support/clocks.ts';
 import { opened } from '../support/opened.ts';
 import { openTestStores } from '../support/stores.ts';
 
@@ -28,10 +28,7 @@ afterAll(async () => {
 });
 beforeEach(() => stores.redis.del(KEY));
 
-/** How many milliseconds the clock of a process is ahead. */
-const clocks = new AsyncLocalStorage<number>();
-const now = Date.now;
-vi.spyOn(Date, 'now').mockImplementation(() => now() + (clocks.getStore() ?? 0));
+const clocks = ownClocks();
 
 function share(aheadMs = 0, onError: (error: unknown) => void = () => {}): Capacity {
   const capacity = clocks.run(aheadMs, () => shareCapacity(redis, shedder, onError));

@@ -163,12 +163,6 @@ describe('a page', () => {
     expect((await open(`/shop/${id}`)).data.canPay).toBe(true);
     expect((await open(`/shop/${id}`, service.url, { via: 'a proxy' })).data.canPay).toBe(false);
     expect((await open(`/shop/${id}`, split.url)).data.canPay).toBe(false);
-  });
-
-  it('of administrators is not on the port of customers', async () => {
-    expect((await open('/console')).status).toBe(200);
-    for (const path of ['/console', '/console/events', '/sales/1/audit'])
-      expect((await call(split.url + path)).status, path).toBe(404);
     expect((await open('/', split.url)).html).not.toContain('/console');
   });
 });

@@ -74,19 +74,14 @@ describe('a purchase with a ticket', () => {
   });
 
   it.each<[string, string, number]>([
-    ['a malformed chunk', 'Transfer-Encoding: chunked\r\n\r\nzz\r\n', 400],
-    ['two lengths', 'Content-Length: 1\r\nContent-Length: 2\r\n\r\nx', 400],
     ['a length and chunks', 'Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n', 400],
     ['a body that is too large', json('x'.repeat(limits.purchaseBodyBytes + 1)), 413],
-    ['two hosts', 'Host: other\r\n\r\n', 400],
-    ['headers that are too large', `X-More: ${'x'.repeat(20_000)}\r\n\r\n`, 431],
     ['a body that is no object', json('null'), 400],
     ['a body that is no JSON', json('{'), 400],
     ['no unit', json('{"quantity":0}'), 400],
     ['another member', json('{"units":2}'), 400],
     ['a body of another type', 'Content-Type: text/plain\r\nContent-Length: 1\r\n\r\nx', 415],
     ['a body without a type', 'Content-Length: 14\r\n\r\n{"quantity":3}', 415],
-    ['a compressed body', 'Content-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx', 415],
   ])('changes nothing with %s', async (_name, rest, status) => {
     const { id } = await createSale(service.url, 1);
     for (const path of [`/sales/${id}/orders`, `/sales/${id}/orders?`]) {
@@ -105,12 +100,6 @@ describe('a purchase with a ticket', () => {
     for (let n = 0; n < 20; n++) await call(`${service.url}/healthz`);
     socket.destroy();
     expect(await ordersOf(id)).toEqual([]);
-  });
-
-  it('with a header of 15,000 characters is refused', async () => {
-    const { id } = await createSale(service.url, 1);
-    const bytes = `${head(`/sales/${id}/orders`, ticketOf(id, 'ann') + 'x'.repeat(15_000))}\r\n`;
-    expect(statusIn(await exchange(bytes, (text) => text.endsWith('}')))).toBe(401);
   });
 
   it('gets its own response when a connection pipelines many purchases', async () => {
