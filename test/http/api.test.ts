@@ -141,12 +141,6 @@ describe('the service', () => {
     },
   );
 
-  it('rejects a port in use', async () => {
-    const port = new URL(url).port;
-    const second = startService({ ...envOf(stores), PORT: port });
-    await expect(second).rejects.toThrow(`Port ${port} is in use`);
-  });
-
   it('explains a missing store', async () => {
     const env = { DATABASE_URL: 'postgresql://u:secret@127.0.0.1:1/x', REDIS_URL: stores.redisUrl };
     const failure = await startService(env).then(
