@@ -45,7 +45,7 @@ type Behave = (n: number, accept: () => void, response: ServerResponse, request:
 export async function fakeShop(behave: Behave): Promise<{ readonly url: string; readonly seen: string[] }> {
   const seen: string[] = [];
   const url = await serve((body, response, request) => {
-    if (request.method !== 'POST') return response.end('{"status":"ok"}');
+    if (request.method !== 'POST') return response.end('{"id":5,"stock":1000,"sold":0,"remaining":1000}');
     const saleId = Number(/^\/sales\/(\d+)\/orders$/.exec(request.url!)![1]);
     const { userId } = JSON.parse(body) as { userId: string };
     const order = { orderId: `order-of-${userId}`, saleId, userId, status: 'pending', replayed: false };

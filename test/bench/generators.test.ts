@@ -1,0 +1,299 @@
+/** The generators of load: what each reports is what the server saw. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { type Layout, layoutOf } from '../../bench/kit/pin.ts';
+import { poisson } from '../../bench/load/attempts.ts';
+import { merged, shareOf } from '../../bench/load/autocannon.ts';
+import { chooseGenerator } from '../../bench/load/generator.ts';
+import { findK6, type K6Load, k6Hint, runK6 } from '../../bench/load/k6.ts';
+import { type OpenLoad, runOpenLoop } from '../../bench/load/open.ts';
+import { type PostLoad, runPostLoad } from '../../bench/load/post-load.ts';
+import type { RateLoad } from '../../bench/load/rate.ts';
+import { percentiles, type Sending, whyInvalid } from '../../bench/load/sending.ts';
+import type { AttemptOutcome, HistoryRecord } from '../../lab/history.ts';
+import { findProgram } from '../../lab/kit/processes.ts';
+import { freePort } from '../../src/local/server-process.ts';
+import { fakeShop, halfAnswer, serve, users } from './fake-service.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'stampede-load-'));
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+/** The customers whose attempts ended so. */
+const usersOf = (history: readonly HistoryRecord[], wanted: AttemptOutcome): string[] =>
+  history.flatMap(({ outcome, userId }) => (outcome === wanted ? [userId] : []));
+const unanswered = { outcome: 'unknown', result: 'info', completedUs: null, status: null };
+
+/** Every tenth answer is busy, every tenth half an answer, every tenth a reset; the others accept. `seen` has the customers. */
+async function fallibleShop() {
+  const harmed: string[] = [];
+  const sent: (string | undefined)[] = [];
+  const shop = await fakeShop((n, accept, response, request) => {
+    sent.push(request.headers.authorization);
+    if (n % 10 === 5) return response.writeHead(503).end('{"type":"/problems/busy"}');
+    if (n % 10 !== 3 && n % 10 !== 8) return accept();
+    harmed.push(shop.seen[n]!);
+    if (n % 10 === 3) halfAnswer(request);
+    else setTimeout(() => request.socket.resetAndDestroy(), 5);
+  });
+  return { ...shop, harmed, sent };
+}
+
+const shared = layoutOf(false, { allowed: [], taskset: false }) as Layout;
+const kinds = findProgram('wrk') === null ? (['autocannon'] as const) : (['wrk', 'autocannon'] as const);
+
+describe.each(kinds)('a closed loop with %s', (kind) => {
+  const base: Omit<RateLoad, 'url'> = {
+    ...{ saleIds: [7, 8], connections: 8, prefix: 'b', signal: new AbortController().signal },
+    ...{ durationMs: null, attempts: 400, record: true },
+  };
+  function attack(url: string, load: Partial<RateLoad> = {}) {
+    const generator = chooseGenerator(kind, shared, folder);
+    if (typeof generator === 'string') throw new Error(generator);
+    return generator.run({ ...base, url, ...load });
+  }
+
+  it('counts and records what the server saw: each attempt of another customer, over all sales', async () => {
+    const shop = await fallibleShop();
+    const { history, answers, refused, latencyMs } = await attack(shop.url);
+    expect(new Set(shop.seen).size).toBe(shop.seen.length);
+    const known = new Set(shop.seen);
+    expect(history.filter(({ userId }) => !known.has(userId))).toEqual([]);
+    const named = history.filter(({ orderId }) => orderId !== null);
+    for (const { userId, orderId, saleId, id, outcome } of named)
+      expect({ orderId, saleId, outcome }).toEqual({
+        ...{ orderId: `order-of-${userId}`, saleId: [7, 8][id % 2], outcome: 'accepted' },
+      });
+    expect(named.filter(({ userId }) => shop.harmed.includes(userId))).toEqual([]);
+    expect(named.length).toBeGreaterThanOrEqual(answers - refused - base.connections);
+    const busy = shop.seen.filter((_, n) => n % 10 === 5);
+    expect(Math.abs(busy.length - refused)).toBeLessThanOrEqual(base.connections);
+    if (kind === 'autocannon') expect(usersOf(history, 'busy')).toHaveLength(refused); // wrk does not see which
+    expect(usersOf(history, 'unexpected')).toEqual([]);
+    expect(latencyMs!.p50).toBeGreaterThan(0);
+  });
+
+  it('sends the ticket of each customer with its attempt', async () => {
+    const tickets = join(folder, `tickets-${kind}.txt`);
+    const customers = Array.from({ length: 100_000 }, (_, n) => `b${1_000_000_001 + n}`);
+    writeFileSync(tickets, customers.map((customer) => `ticket-of-${customer}\n`).join(''));
+    const shop = await fallibleShop();
+    await attack(shop.url, { tickets, record: false });
+    expect(shop.sent.length).toBeGreaterThan(20);
+    expect(shop.sent).toEqual(shop.seen.map((customer) => `Bearer ticket-of-${customer}`));
+  });
+
+  it('ends at once with its signal', async () => {
+    const stop = new AbortController();
+    const shop = await fakeShop((n, accept) => (n === 100 ? stop.abort(new Error('interrupted')) : accept()));
+    const long = { durationMs: 3_600_000, attempts: null, signal: stop.signal };
+    await expect(attack(shop.url, long)).rejects.toThrow('interrupted');
+  });
+});
+
+it('workers of autocannon share all attempts and connections, and their numbers are added up', () => {
+  const numbers = { durationMs: 5, answers: 2, refused: 1, unanswered: 0, latencyMs: null, cpuS: 1 };
+  expect(merged([numbers, { ...numbers, durationMs: 6, latencyMs: { p50: 1, p99: 2 } }])).toEqual({
+    ...{ durationMs: 6, answers: 4, refused: 2, unanswered: 0, cpuS: 2 },
+    latencyMs: { p50: 1, p99: 2 },
+  });
+  const { signal } = new AbortController();
+  const more = { customers: 10, quantities: { least: 1, most: 4 }, tickets: 'file' };
+  const load = { url: '', saleIds: [7], prefix: 'b', durationMs: null, record: true, signal, ...more };
+  const shares = [0, 1, 2].map((index) => shareOf({ ...load, attempts: 7, connections: 5 }, index, 3));
+  const shown = shares.map(({ first, step, attempts, connections }) => [first, step, attempts, connections]);
+  expect(shown.join(' ')).toBe('1,3,3,2 2,3,2,2 3,3,2,1');
+  for (const share of shares) expect(share).toMatchObject(more);
+});
+
+describe('an open loop', () => {
+  /** `head` starts at once, and `tail` in an hour. */
+  const headAndTail = (head: number, tail = 0): Float64Array =>
+    Float64Array.from({ length: head + tail }, (_, n) => (n < head ? n * 1_000 : 3.6e9));
+  function rush(url: string, schedule: Float64Array, load: Partial<OpenLoad> = {}) {
+    const bounds = { connections: 200, maxOutstanding: 1_000, requestTimeoutMs: 10_000 };
+    return runOpenLoop({ url, saleId: 5, users: users(schedule.length), schedule, ...bounds, ...load });
+  }
+
+  it('sends every attempt once, not before its start, and records what the server answered', async () => {
+    const shop = await fallibleShop();
+    const schedule = poisson({ ratePerSecond: 500, durationMs: 1_000, seed: 1 });
+    const { length } = schedule;
+    const { history, sending } = await rush(shop.url, schedule, { connections: 20 });
+    expect([...shop.seen].sort()).toEqual(users(length).sort());
+    expect(history.map(({ userId }) => userId)).toEqual(users(length));
+    for (const record of history) {
+      const { id, userId, invokedUs, completedUs, outcome, orderId } = record;
+      expect(invokedUs).toBeGreaterThanOrEqual(Math.floor(schedule[id]!));
+      if (outcome === 'unknown') expect(record).toMatchObject(unanswered);
+      else expect(completedUs).toBeGreaterThan(invokedUs);
+      expect(orderId).toBe(outcome === 'accepted' ? `order-of-${userId}` : null);
+    }
+    expect(usersOf(history, 'unknown').sort()).toEqual([...shop.harmed].sort());
+    expect(usersOf(history, 'busy')).toHaveLength(shop.seen.filter((_, n) => n % 10 === 5).length);
+    expect(sending).toMatchObject({ scheduled: length, sent: length, dropped: 0, unconnected: 0 });
+  });
+
+  it('shows a stall of 200 ms in its p99, even where attempts wait for a connection', async () => {
+    let stallAt: number | null = null;
+    const stalling = await fakeShop((_n, answer) => {
+      stallAt ??= performance.now() + 700;
+      const sinceMs = performance.now() - stallAt;
+      if (sinceMs >= 0 && sinceMs < 200) setTimeout(answer, 200 - sinceMs);
+      else answer();
+    });
+    const schedule = poisson({ ratePerSecond: 400, durationMs: 2_000, seed: 2 });
+    const { history } = await rush(stalling.url, schedule, { connections: 4 });
+    const openUs = history.map(({ id, completedUs }) => completedUs! - schedule[id]!);
+    expect(percentiles(openUs).p99).toBeGreaterThan(150);
+  });
+
+  it('drops and counts attempts beyond the bound, and those that found no server', async () => {
+    const silent = await fakeShop(() => {});
+    const load = { connections: 10, maxOutstanding: 20, requestTimeoutMs: 1_000 };
+    const { history, sending, reasons } = await rush(silent.url, headAndTail(100), load);
+    expect([silent.seen, history.map(({ userId }) => userId)]).toEqual([users(10), users(10)]);
+    for (const record of history) expect(record).toMatchObject(unanswered);
+    expect(sending).toMatchObject({ scheduled: 100, sent: 10, dropped: 90, unconnected: 0, notBegun: 0 });
+    expect(reasons).toContainEqual(expect.stringContaining('90.0 % of the attempts were dropped'));
+    const none = await rush(`http://127.0.0.1:${await freePort()}`, headAndTail(50));
+    expect(none).toMatchObject({ history: [], sending: { sent: 0, dropped: 0, unconnected: 50 } });
+    expect(none.reasons).toContainEqual('100.0 % of the attempts found no connection, at most 1 % may');
+  });
+
+  it('keeps its results when it is stopped, and awaits answers when an answer ends its schedule', async () => {
+    const end = new AbortController();
+    const shop = await fakeShop((n, answer) => n < 100 && answer());
+    const stopped = await rush(shop.url, headAndTail(200, 9_800), {
+      signal: end.signal,
+      onProgress: (answers) => void (answers === 100 && shop.seen.length === 200 && end.abort()),
+    });
+    const [known, unknown] = ['accepted', 'unknown'].map((one) =>
+      usersOf(stopped.history, one as AttemptOutcome),
+    );
+    expect([known!.length, unknown!.length]).toEqual([100, 100]);
+    expect(stopped.sending).toMatchObject({ sent: 200, dropped: 0, unconnected: 0, notBegun: 9_800 });
+    let answers = 0;
+    const slow = await fakeShop((n, answer) => setTimeout(answer, n < 20 ? 0 : 100));
+    const ended = await rush(slow.url, headAndTail(45, 955), { onAnswer: () => ++answers >= 45 });
+    expect(usersOf(ended.history, 'accepted')).toHaveLength(45);
+    expect(ended.sending).toMatchObject({ sent: 45, notBegun: 955 });
+  });
+
+  const lag = { p50: 1, p99: 50, max: 400 };
+  const late = { ...lag, p99: 70 };
+  const counts = { scheduled: 1_000, sent: 980, dropped: 10, unconnected: 10, notBegun: 0 };
+  const kept: Sending = { ...counts, lagMs: lag, ownLagMs: lag, utilization: 0.95 };
+  it.each<[string, Partial<Sending>, RegExp]>([
+    ['at the bounds', {}, /^$/],
+    ['unless busy', { utilization: 0.96 }, /^the generator was busy 96\.0 % of the time/],
+    [
+      'unless late',
+      { lagMs: late, ownLagMs: { ...lag, p99: 51 } },
+      /^.* 70 ms late .*: the generator was late$/,
+    ],
+    ['unless short of connections', { lagMs: late }, /^.* 70 ms late .*: 64 connections were busy$/],
+    ['unless dropping', { dropped: 11 }, /^1\.1 % of the attempts were dropped, .*: 128 were outstanding$/],
+  ])('counts as having kept its schedule %s', (_name, change, reasons) => {
+    const load = { connections: 64, maxOutstanding: 128 };
+    expect(whyInvalid({ ...kept, ...change }, load).join('\n')).toMatch(reasons);
+  });
+});
+
+describe.skipIf(findK6() === null)(`k6 (skipped without it: ${k6Hint})`, () => {
+  const attack = (url: string, load: Partial<K6Load> = {}) =>
+    runK6({
+      ...{ url, saleId: 5, users: users(600), script: 'fixed', connections: 10, ratePerSecond: 300, folder },
+      ...{ durationMs: 120_000, requestTimeoutMs: 10_000, signal: new AbortController().signal },
+      ...load,
+    });
+
+  it('sends every attempt of a fixed list once, and records what the server answered', async () => {
+    const shop = await fallibleShop();
+    const { history, dropped, strangeAnswers, thresholds } = await attack(shop.url);
+    expect(history.map(({ userId }) => userId).sort()).toEqual([...shop.seen].sort());
+    expect([...shop.seen].sort()).toEqual(users(600).sort());
+    for (const record of history) {
+      const { id, userId, saleId, orderId, outcome, invokedUs, completedUs } = record;
+      expect({ userId, saleId }).toEqual({ userId: users(600)[id], saleId: 5 });
+      expect(orderId).toBe(outcome === 'accepted' ? `order-of-${userId}` : null);
+      if (outcome === 'unknown') expect(record).toMatchObject(unanswered);
+      else expect(completedUs).toBeGreaterThan(invokedUs);
+    }
+    expect(usersOf(history, 'unknown').sort()).toEqual([...shop.harmed].sort());
+    expect([usersOf(history, 'busy').length, usersOf(history, 'accepted').length]).toEqual([60, 420]);
+    expect({ dropped, strangeAnswers }).toEqual({ dropped: 0, strangeAnswers: [] });
+    expect(thresholds).toContainEqual({ name: 'stampede_unexpected count==0', passed: true });
+  });
+
+  it('keeps its results when it is stopped', async () => {
+    const end = new AbortController();
+    const shop = await fakeShop((n, accept) => {
+      if (n === 109) setTimeout(() => end.abort(), 100);
+      if (n < 100) accept();
+    });
+    // Without the end, it lasts longer than a test may; the rush grows as one of 300/s in 20 s.
+    const long = { durationMs: 600_000, requestTimeoutMs: 600_000, ratePerSecond: 9_000 };
+    const { history } = await attack(shop.url, {
+      script: 'rush',
+      signal: end.signal,
+      users: users(5_000),
+      ...long,
+    });
+    expect([usersOf(history, 'accepted').length, usersOf(history, 'unknown').length]).toEqual([100, 10]);
+  });
+});
+
+/** Orders change state as they should. @param spoil answers the n-th time of a deed such as "pay a" or "cancel b" itself */
+async function payableOrders(spoil: (deed: string, n: number) => [number, string] | null = () => null) {
+  const states = new Map<string, string>();
+  const times = new Map<string, number>();
+  const stateAfter = (what: string, state: string): string | null => {
+    if (what === 'cancel') return state === 'pending' ? 'cancelled' : null;
+    return state === 'cancelled' || state === 'refund-due' ? 'refund-due' : 'paid';
+  };
+  const url = await serve((body, response, request) => {
+    const cancelled = /^\/orders\/(.+)\/cancel$/.exec(request.url ?? '')?.[1];
+    const id: string = cancelled ?? JSON.parse(body).orderId;
+    const what = cancelled === undefined ? 'pay' : 'cancel';
+    const n = times.get(`${what} ${id}`) ?? 0;
+    times.set(`${what} ${id}`, n + 1);
+    const spoiled = spoil(`${what} ${id}`, n);
+    const status = stateAfter(what, states.get(id) ?? 'pending');
+    if (spoiled !== null) response.writeHead(spoiled[0]).end(spoiled[1]);
+    else if (status === null) response.writeHead(409).end('{"type":"/problems/invalid-transition"}');
+    else response.end(JSON.stringify({ orderId: id, status: states.set(id, status).get(id) }));
+  });
+  return { url, times };
+}
+
+describe('after a load', () => {
+  const orderIds = Array.from({ length: 12 }, (_, n) => `order-${n}`);
+  const run = (url: string, load: Partial<PostLoad> = {}) => {
+    const { signal } = new AbortController();
+    return runPostLoad({ url, orderIds, priceCents: 1_000, mayCancel: true, signal, ...load });
+  };
+
+  it('pays, cancels and pays too late, each twice, and leaves the other orders as they are', async () => {
+    const { url, times } = await payableOrders();
+    expect(await run(url)).toEqual({ paid: 4, cancelled: 4, refundDue: 2, findings: [] });
+    expect([...times.values()]).toEqual(Array.from({ length: 4 + 4 + 2 }, () => 2));
+    expect(new Set([...times.keys()].map((deed) => deed.split(' ')[1])).size).toBe(8);
+    const others = await payableOrders();
+    const payments = { paid: 4, cancelled: 0, refundDue: 0, findings: [] };
+    expect(await run(others.url, { mayCancel: false })).toEqual(payments);
+  });
+
+  it('reports unexpected answers, none at all, and what it had no time for', async () => {
+    const { url } = await payableOrders((deed, n) => {
+      if (deed === 'pay order-0') return [500, 'broken <b>'];
+      return deed.startsWith('cancel') && n === 1 ? [200, '{"status":"cancelled"}'] : null;
+    });
+    const { findings, ...counts } = await run(url);
+    expect(counts).toMatchObject({ paid: 3, cancelled: 0 });
+    expect(findings[0]).toMatch(/unexpected pairs of answers after the load: 5/);
+    expect((await run('http://127.0.0.1:1')).findings[0]).toMatch(/after the load: 8, .*no answer \(.+\)/);
+    expect((await run(url, { durationMs: -1 })).findings).toEqual([expect.stringMatching(/no time: \d/)]);
+  });
+});
