@@ -11,6 +11,7 @@ import {
   quotients,
 } from '../../bench/kit/statistics.ts';
 import { seededRandom } from '../../lab/kit/random.ts';
+import { bySize } from '../support/tier.ts';
 
 const of = (median: number, low: number, high: number, rounds = 5): Interval => {
   return { median, low, high, rounds };
@@ -18,31 +19,25 @@ const of = (median: number, low: number, high: number, rounds = 5): Interval => 
 
 describe('the interval', () => {
   it.each<[string, readonly number[], Interval | null]>([
-    ['equal values has no width', [5, 5, 5, 5, 5], of(5, 5, 5)],
     ['one value has no width', [5], of(5, 5, 5, 1)],
     ['nothing is null', [], null],
     ['numbers, not texts', [10, 9, 100], of(10, 9, 100, 3)],
     // As the percentile bootstrap has it.
-    ['three rounds is their range', [1, 2, 4], of(2, 1, 4, 3)],
     ['four rounds is their range', [1, 2, 3, 8], of(2.5, 1, 8, 4)],
     ['five rounds is their range', [9, 7, 1, 8, 3], of(7, 1, 9)],
   ])('of %s', (_, values, expected) => {
     expect(interval(values)).toEqual(expected);
   });
 
-  it('contains the median, stays within the values, and scales with them', () => {
+  it('contains the median, and stays within the values', () => {
     const value = fc.double({ min: 0.001, max: 1e6, noNaN: true });
-    const values = fc.array(value, { minLength: 1, maxLength: 12 });
     fc.assert(
-      fc.property(values, fc.integer({ min: 1, max: 1_000 }), (some, factor) => {
-        const plain = interval(some)!;
-        const ascending = [Math.min(...some), plain.low, plain.median, plain.high, Math.max(...some)];
+      fc.property(fc.array(value, { minLength: 1, maxLength: 12 }), (some) => {
+        const { low, median, high } = interval(some)!;
+        const ascending = [Math.min(...some), low, median, high, Math.max(...some)];
         expect(ascending.toSorted((a, b) => a - b)).toEqual(ascending);
-        const scaled = interval(some.map((value) => value * factor))!;
-        for (const end of ['low', 'median', 'high'] as const)
-          expect(scaled[end]).toBeCloseTo(plain[end] * factor, 5);
       }),
-      { numRuns: 50 },
+      { numRuns: 20 },
     );
   });
 });
@@ -109,16 +104,12 @@ function verdictOf(seed: number, effect: number): Comparison {
   return compare(interval(over), noiseFloor(quotients(twin, baseline)));
 }
 
-describe('simulated runs of five rounds', () => {
-  /** Enough for a share of 95 % to be known to 0.5 % (one standard deviation). */
-  const seeds = Array.from({ length: 2_000 }, (_, seed) => seed);
-
-  it.each<[string, Comparison, number]>([
-    ['call identical strategies a tie', 'tie', 1],
-    ['find 10 % more', 'faster', 1.1],
-    ['find 10 % less', 'slower', 0.9],
-  ])('%s in 19 of 20', (_, verdict, effect) => {
-    const right = seeds.filter((seed) => verdictOf(seed, effect) === verdict);
-    expect(right.length / seeds.length).toBeGreaterThanOrEqual(0.95);
-  });
+it.each<[string, Comparison, number]>([
+  ['call identical strategies a tie', 'tie', 1],
+  ['find 10 % more', 'faster', 1.1],
+  ['find 10 % less', 'slower', 0.9],
+])('simulated runs of five rounds %s in 19 of 20', (_, verdict, effect) => {
+  const seeds = Array.from({ length: bySize({ core: 500, full: 500, nightly: 2_000 }) }, (_, seed) => seed);
+  const right = seeds.filter((seed) => verdictOf(seed, effect) === verdict);
+  expect(right.length / seeds.length).toBeGreaterThanOrEqual(0.95);
 });

@@ -1,4 +1,4 @@
-/** Faults to plant in a sale, each with the only check that may see it, and with its finding in the good sale. */
+/** Faults to plant in a sale, each with the only check that may see it. */
 import type { CheckName } from '../../lab/audit/audit.ts';
 import { isActive, unitsOf } from '../../lab/audit/check.ts';
 import {
@@ -249,61 +249,4 @@ export const faults: Record<string, Fault> = {
       record(world, order.userId, 'not-open', null, 10_000);
     },
   ),
-};
-
-const POINTS = {
-  entries: '1 order has not exactly one points entry',
-  reversals: '1 order has points that were reversed or revived more or less often than the status says',
-  sum: '1 order has points that do not add up to what the status says',
-  stray: '1 points entry belongs to no order of that customer',
-};
-const ELSEWHERE = '1 acknowledged order belongs to another customer or sale';
-const DUPLICATE_ANSWER = '1 customer was given two different orders';
-const OTHER_EFFECTS = '1 order has payments with more or other effects than the status says';
-const FOR_NOTHING = '1 task would be done twice, or for nothing';
-/** The finding of each fault when it is planted in the good sale. */
-export const words: Record<string, string> = {
-  'a unit beyond the stock': 'sold 9 of 8: 1 oversold',
-  'sold out answered while a unit is free':
-    '1 of 9 units were still free, yet 2 attempts were answered "sold out", or that too few are left: 1 undersold',
-  'too few units answered while enough are free':
-    '2 of 10 units were still free, yet 2 attempts were answered "sold out", or that too few are left: 2 undersold',
-  'a second order for a customer': '1 active order beyond one per customer',
-  'a repeat that names an order after the first one was closed': DUPLICATE_ANSWER,
-  'an acknowledged order that is gone': '1 order that was acknowledged are not in Postgres',
-  'an acknowledged order that is in another sale': ELSEWHERE,
-  'an acknowledged order of another customer': ELSEWHERE,
-  'an order of a refused customer': '1 order exists for customers who were refused or never asked',
-  'a counter of Postgres that is off': 'sales.sold is 6, active orders have 5 units',
-  'a counter of Redis that is off': 'Redis would sell 4 more, Postgres 3',
-  'a reservation that is never settled': '1 reservation never settled',
-  'an order without points': POINTS.entries,
-  'points given twice': POINTS.entries,
-  'points for an order that does not exist': POINTS.stray,
-  'points that were given to another customer': `${POINTS.entries}, ${POINTS.stray}`,
-  'points of a closed order that its customer keeps': POINTS.reversals,
-  'points that were reversed twice': POINTS.reversals,
-  'points of an active order that were reversed': POINTS.reversals,
-  'points that were revived without a reversal': POINTS.reversals,
-  'points that a closed order never earned': POINTS.sum,
-  'points of another quantity': POINTS.sum,
-  'points that were reversed in part': POINTS.sum,
-  'a unit that a closed order holds': '1 unit is still held by closed orders',
-  'a change that stays in the outbox': 'never published to Redis: 1 unit that was returned or taken again',
-  'a customer who cannot buy again': 'Redis knows customers with 6 units, active orders have 5',
-  'a customer whom Redis forgot': 'Redis knows customers with 4 units, active orders have 5',
-  'a payment with two effects': OTHER_EFFECTS,
-  'a status that no payment explains': '1 order has no payment that explains the status',
-  'a payment that changed nothing, and says that it did': OTHER_EFFECTS,
-  'a payment for an order that does not exist': '1 payment names an order that does not exist',
-  'a task that is lost': '2 tasks are lost',
-  'a task that exists twice': FOR_NOTHING,
-  'a surplus payment that is not refunded': '1 task is lost',
-  'two surplus payments, of which one is refunded twice': `1 task is lost, ${FOR_NOTHING}`,
-  'a task that is dead': '3 tasks are dead',
-  'a task that the status does not ask for': FOR_NOTHING,
-  'an order that was placed in part':
-    '1 order has another quantity than its answer: buyer-0, order order-0, 1 asked for',
-  'a customer with an order who is refused':
-    '1 customer with an order was refused: buyer-0, order order-0, not-open',
 };
