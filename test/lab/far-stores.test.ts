@@ -76,55 +76,41 @@ describe('far stores', () => {
     expect(await redis.client('INFO')).toContain(` db=${database} `);
   });
 
-  it('rejects an address without a host', async () => {
-    const databaseUrl = 'postgresql:///x?host=/run/postgresql';
-    await expect(openFarStores({ databaseUrl, redisUrl: stores.redisUrl, rttMs: 0 })).rejects.toThrow(/host/);
-  });
-
-  it.each([1, 20])('takes %i ms for a round trip', async (rttMs) => {
+  it.each([1, 20])('takes %i ms for a round trip, until the delay is changed', async (rttMs) => {
     await using link = await open(rttMs);
     await using redis = await redisAt(link.redisUrl);
     await using sql = await postgresAt(link.databaseUrl);
     // Of concurrent requests, one may come due while the timer fires for another.
     const amongOthers = await Promise.all([
-      timed(50, () => redis.ping()),
-      timed(50, () => sql.query('SELECT 1')),
+      timed(20, () => redis.ping()),
+      timed(20, () => sql.query('SELECT 1')),
     ]);
     for (const tookMs of amongOthers) expect(tookMs[0]).toBeGreaterThanOrEqual(rttMs);
+    await link.delay(200);
+    expect((await timed(1, () => redis.ping()))[0]).toBeGreaterThanOrEqual(200);
   });
-});
 
-describe('a delay', () => {
-  it('can be changed, and later bytes do not overtake earlier ones', async () => {
-    await using link = await open(0);
-    await using far = await redisAt(link.redisUrl);
-    await link.delay(500);
-    expect((await timed(1, () => far.ping()))[0]).toBeGreaterThanOrEqual(500);
+  it('let no later bytes overtake earlier ones', async () => {
     await using proxy = await TcpProxy.to(stores.redisUrl);
     await using redis = await redisAt(proxy.through(stores.redisUrl));
     proxy.rttMs = 500;
     await redis.ping();
     const { requests } = proxy;
-    const first = timed(1, () => redis.set('order', 'first'));
+    const first = redis.set('order', 'first');
     await expect.poll(() => proxy.requests).toBe(requests + 1);
     proxy.rttMs = 0;
-    const second = redis.set('order', 'second');
-    expect((await first)[0]).toBeGreaterThanOrEqual(500);
-    await second;
+    await Promise.all([first, redis.set('order', 'second')]);
     expect(await redis.get('order')).toBe('second');
   });
 });
 
 describe('traffic', () => {
-  it.each([0, 3])('is whole and in order, megabytes of it both ways (%i ms)', async (rttMs) => {
-    await using link = await open(rttMs);
+  it('is whole and in order, megabytes of it both ways', async () => {
+    await using link = await open(3);
     await using redis = await redisAt(link.redisUrl);
-    const value = randomBytes(24 * 1_024 * 1_024);
-    const pieces = Array.from({ length: 200 }, (_, i) => randomBytes(1 + i * 500));
-    await Promise.all([redis.set('big', value), ...pieces.map((piece, i) => redis.set(`piece-${i}`, piece))]);
+    const value = randomBytes(8 * 1_024 * 1_024);
+    await redis.set('big', value);
     expect((await redis.getBuffer('big'))?.equals(value)).toBe(true);
-    const read = await Promise.all(pieces.map((_, i) => redis.getBuffer(`piece-${i}`)));
-    expect(read.every((piece, i) => piece?.equals(pieces[i]!))).toBe(true);
     await using sql = await postgresAt(link.databaseUrl);
     const text = value.subarray(0, 4 * 1_024 * 1_024).toString('base64');
     const { rows } = await sql.query('SELECT md5($1) AS hash, repeat($1, 2) AS twice', [text]);
@@ -188,10 +174,12 @@ async function listening(take: (socket: Socket) => void): Promise<AsyncDisposabl
 }
 
 describe('round trips', () => {
-  it.each([0, 2])('are counted for known sequences (%i ms)', async (rttMs) => {
-    await using link = await open(rttMs);
+  it('are counted for known sequences and connections, from the handshake on', async () => {
+    await using link = await open(1);
     await using redis = await redisAt(link.redisUrl);
+    await using other = await redisAt(link.redisUrl);
     await using sql = await postgresAt(link.databaseUrl);
+    expect((await link.roundTrips()).postgres).toBeGreaterThan(1); // start-up, and the password
     await sql.query('CREATE TEMP TABLE unit AS SELECT 1 AS n');
     const count = async (work: () => Promise<unknown>) => {
       await link.reset();
@@ -206,9 +194,10 @@ describe('round trips', () => {
         .reduce<ReturnType<Redis['pipeline']>>((p) => p.ping(), redis.pipeline())
         .exec();
     expect(await count(pipeline)).toEqual({ redis: 1, postgres: 0 });
-    const script = () => redis.eval(`for i = 1, 5 do redis.call('SET', 'k', i) end`, 0);
-    expect(await count(script)).toEqual({ redis: 1, postgres: 0 });
-    expect(await count(() => sql.query('SELECT 1'))).toEqual({ redis: 0, postgres: 1 });
+    const both = async () => {
+      for (let i = 0; i < 5; i++) await Promise.all([redis.ping(), other.ping()]);
+    };
+    expect(await count(both)).toEqual({ redis: 10, postgres: 0 });
     // Parse, bind and execute go together.
     expect(await count(() => sql.query('SELECT $1::int', [1]))).toEqual({ redis: 0, postgres: 1 });
     const transaction = async (): Promise<void> => {
@@ -240,26 +229,6 @@ describe('round trips', () => {
       expect(await link.roundTrips()).toEqual({ redis: round, postgres: 0 });
     }
     client.destroy();
-  });
-
-  it('of two connections at the same time are two', async () => {
-    await using link = await open(1);
-    await using one = await redisAt(link.redisUrl);
-    await using other = await redisAt(link.redisUrl);
-    await link.reset();
-    for (let i = 0; i < 5; i++) await Promise.all([one.ping(), other.ping()]);
-    expect(await link.roundTrips()).toEqual({ redis: 10, postgres: 0 });
-  });
-
-  it('of the handshake are counted, and reset', async () => {
-    await using link = await open(0);
-    await using _redis = await redisAt(link.redisUrl);
-    await using _sql = await postgresAt(link.databaseUrl);
-    const { redis, postgres } = await link.roundTrips();
-    expect(redis).toBeGreaterThan(0);
-    expect(postgres).toBeGreaterThan(1); // start-up, and the password
-    await link.reset();
-    expect(await link.roundTrips()).toEqual({ redis: 0, postgres: 0 });
   });
 });
 
@@ -309,14 +278,14 @@ describe('an end', () => {
     expect(other.died.aborted).toBe(false);
   });
 
-  it.each(['SIGTERM', 'SIGKILL'] as const)('of its owner by %s ends it', async (signal) => {
+  it('of its owner by SIGKILL ends it', async () => {
     const owner = startOwner();
     const [line] = (await once(createInterface({ input: owner.stdout! }), 'line')) as [string];
     const { pid, redisUrl } = JSON.parse(line) as { pid: number; redisUrl: string };
     expect(isAlive(pid)).toBe(true);
     await using redis = await redisAt(redisUrl);
     const closed = once(redis, 'close');
-    owner.kill(signal);
+    owner.kill('SIGKILL');
     await gone(pid);
     await closed;
   });

@@ -2,7 +2,6 @@ import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { remoteService } from '../../lab/remote.ts';
 import { lockVariable, missingLockServers } from '../../lab/servers/lock-servers.ts';
 import { startService } from '../../lab/service.ts';
 
@@ -55,24 +54,6 @@ describe('a service process', () => {
     await expect(fetch(service.url)).rejects.toThrow();
   });
 
-  it('has the servers of its lock in its environment, and no other', async () => {
-    const entry = program('locks', `${listening} process.on('SIGTERM', () => process.exit(0));`);
-    const servers = { REDLOCK_URLS: 'redis://a,redis://b,redis://c', ZOOKEEPER_URL: 'zoo:2181' };
-    const given = async (lock: string | null) => {
-      await using service = await startService({ ...settings, lock }, { entry });
-      const { env } = (await (await fetch(service.url)).json()) as { env: Record<string, string> };
-      return Object.keys(servers).filter((name) => env[name]);
-    };
-    Object.assign(process.env, servers);
-    try {
-      expect(await given('redlock')).toEqual(['REDLOCK_URLS']);
-      expect(await given('zookeeper')).toEqual(['ZOOKEEPER_URL']);
-      for (const lock of ['redis', null]) expect(await given(lock)).toEqual([]);
-    } finally {
-      for (const name of Object.keys(servers)) delete process.env[name];
-    }
-  });
-
   it('is reported when it dies under load', async () => {
     const service = await startService(settings, { entry: program('mortal', listening) });
     await fetch(`${service.url}/die`).catch(() => {});
@@ -94,12 +75,6 @@ describe('a service process', () => {
   it('is stopped when it is not ready in time', async () => {
     const entry = program('slow', `console.log('still here'); setInterval(() => {}, 1000);`);
     await expect(startService(settings, { entry, withinMs: 500 })).rejects.toThrow(/was silent for 500 ms/);
-  });
-
-  it('is stopped when the user interrupts its start', async () => {
-    const entry = program('slow2', `setInterval(() => {}, 1000);`);
-    const signal = AbortSignal.timeout(100);
-    await expect(startService(settings, { entry, signal })).rejects.toThrow(/timeout/);
   });
 });
 
@@ -133,34 +108,17 @@ describe('a service on another machine', () => {
       process.env.PATH = process.env.PATH!.slice(folder.length + 1);
     }
   });
-
-  it.each([
-    ['app1', /must be \[user@\]host:\/folder/],
-    ['app1:/srv', /also needs DATABASE_URL and REDIS_URL/],
-  ])('is refused as %s', (BENCH_SERVICE, problem) => {
-    expect(() => remoteService({ BENCH_SERVICE })).toThrow(problem);
-  });
 });
 
-describe('the servers of locks', () => {
-  it('are named by a separate variable, if a lock has any', () => {
-    expect(lockVariable('redlock')).toBe('REDLOCK_URLS');
-    expect(lockVariable('zookeeper')).toBe('ZOOKEEPER_URL');
-    expect(lockVariable('redis-wait')).toBe('REDIS_WAIT');
-    // The stores of a trial are the bench's own, whatever the environment says.
-    for (const lock of ['redis', 'redis-fair', 'postgres-row', 'no-such-lock', null])
-      expect(lockVariable(lock)).toBeNull();
-  });
-
-  it('are required, each by its variable', () => {
-    const locks = ['redis', 'redlock', 'postgres-row', 'redis-wait', 'zookeeper', 'no-such-lock'];
-    const mistakes = missingLockServers(locks, { ZOOKEEPER_URL: '' });
-    expect(mistakes).toEqual([
-      expect.stringMatching(/^--locks redlock needs REDLOCK_URLS: .*at least three/),
-      expect.stringMatching(/^--locks redis-wait needs REDIS_WAIT: .*the number of replicas/),
-      expect.stringMatching(/^--locks zookeeper needs ZOOKEEPER_URL: .*host:port/),
-    ]);
-    const env = { REDLOCK_URLS: 'redis://a,redis://b,redis://c', REDIS_WAIT: '1', ZOOKEEPER_URL: 'a:2181' };
-    expect(missingLockServers(locks, env)).toEqual([]);
-  });
+it('the servers of a lock are required by its variable', () => {
+  expect(['redlock', 'redis', null].map(lockVariable)).toEqual(['REDLOCK_URLS', null, null]);
+  const locks = ['redis', 'redlock', 'postgres-row', 'redis-wait', 'zookeeper', 'no-such-lock'];
+  const mistakes = missingLockServers(locks, { ZOOKEEPER_URL: '' });
+  expect(mistakes).toEqual([
+    expect.stringMatching(/^--locks redlock needs REDLOCK_URLS: .*at least three/),
+    expect.stringMatching(/^--locks redis-wait needs REDIS_WAIT: .*the number of replicas/),
+    expect.stringMatching(/^--locks zookeeper needs ZOOKEEPER_URL: .*host:port/),
+  ]);
+  const env = { REDLOCK_URLS: 'redis://a,redis://b,redis://c', REDIS_WAIT: '1', ZOOKEEPER_URL: 'a:2181' };
+  expect(missingLockServers(locks, env)).toEqual([]);
 });
