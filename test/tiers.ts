@@ -20,7 +20,8 @@ export const FULL_ONLY = [
   'test/bench/faults.test.ts',
   'test/bench/generators.test.ts',
   'test/bench/locks.test.ts',
-  'test/bench/race-stop.test.ts',
+  'test/bench/race-run.test.ts',
+  'test/bench/race.test.ts',
   'test/bench/report-page.test.ts',
   'test/bench/round-trips.test.ts',
   'test/bench/suites.test.ts',
@@ -71,11 +72,7 @@ export const FULL_ONLY = [
 ];
 
 /** Files that run in the full tier apart from its others: they bound durations, which concurrent work would exceed. */
-export const TIMED = [
-  'test/bench/race-run.test.ts',
-  'test/http/flood.test.ts',
-  'test/http/rolling-restart.test.ts',
-];
+export const TIMED = ['test/http/flood.test.ts', 'test/http/rolling-restart.test.ts'];
 
 /** Files with tests of both tiers; test/support/tier.ts says which ones run. */
 export const IN_BOTH = [

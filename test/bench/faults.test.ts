@@ -14,47 +14,60 @@ import { lockFaults } from '../../lab/faults/lock-faults.ts';
 import { strategyFaults } from '../../lab/faults/strategy-faults.ts';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { buildClock } from '../../lab/servers/open.ts';
+import { bySize } from '../support/tier.ts';
 import { ensureZookeeper } from '../support/zookeeper.ts';
 
-const CELLS = [
+type Cell = readonly [lock: string, fault: string, word: string];
+/** Each verdict, and each kind of server. */
+const CORE: readonly Cell[] = [
   ['redis-setnx', 'holder-killed', 'stuck'],
-  ['redis-no-owner', 'long-work', 'two holders'],
   ['redis-owner', 'holder-paused', 'two holders'],
+  ['redis', 'holder-paused', 'one holder'],
+  ['redis', 'split-brain', 'fenced'],
+  ['redlock', 'node-empty-late', 'one holder'],
+  ['zookeeper', 'holder-server-cut', 'one holder'],
+  ['postgres-row', 'standby-promoted', 'fenced'],
+];
+const FULL: readonly Cell[] = [
+  ...CORE,
   ['redis-watchdog', 'answer-lost', 'one holder'],
   ['redis-watchdog', 'network-silent', 'two holders'],
-  ['redis', 'holder-killed', 'one holder'],
-  ['redis', 'holder-paused', 'one holder'],
-  ['redis', 'network-silent', 'one holder'],
-  ['redis', 'split-brain', 'fenced'],
-  ['redis-fair', 'split-brain', 'fenced'],
   ['redis-wait', 'split-brain', 'one holder'],
-  ['redlock', 'node-empty', 'two holders'],
-  ['redlock', 'node-empty-late', 'one holder'],
   ['redlock', 'clock-ahead', 'one holder'],
+  ['postgres-advisory', 'synchronous-promoted', 'two holders'],
+];
+const ALL: readonly Cell[] = [
+  ...FULL,
+  ['redis-no-owner', 'long-work', 'two holders'],
+  ['redis', 'holder-killed', 'one holder'],
+  ['redis', 'network-silent', 'one holder'],
+  ['redis-fair', 'split-brain', 'fenced'],
+  ['redlock', 'node-empty', 'two holders'],
   ['redlock-5', 'network-silent', 'two holders'],
   ['redis-semaphore', 'network-silent', 'two holders'],
   ['zookeeper', 'holder-paused', 'one holder'],
   ['zookeeper', 'network-silent', 'one holder'],
   ['zookeeper', 'leader-cut', 'one holder'],
-  ['zookeeper', 'holder-server-cut', 'one holder'],
   ['postgres-row', 'holder-paused', 'one holder'],
-  ['postgres-row', 'standby-promoted', 'fenced'],
   ['postgres-row', 'synchronous-promoted', 'one holder'],
   ['postgres-advisory', 'holder-killed', 'one holder'],
-  ['postgres-advisory', 'synchronous-promoted', 'two holders'],
-] as const;
-const SALES = [
-  ['lua', 'service-killed'],
+];
+type Sale = readonly [strategy: string, fault: string];
+const CORE_SALES: readonly Sale[] = [
   ['lua', 'redis-emptied'],
-  ['lua', 'redis-failed-over'],
   ['lua', 'postgres-clock'],
-  ['segmented-lock', 'redis-killed'],
-  ['global-lock', 'both-killed'],
   ['group-commit', 'postgres-killed'],
-  ['for-update', 'postgres-silent'],
   ['for-update', 'postgres-sync-promoted'],
   ['group-commit', 'disk-full'],
-] as const;
+];
+const ALL_SALES: readonly Sale[] = [
+  ...CORE_SALES,
+  ['lua', 'service-killed'],
+  ['lua', 'redis-failed-over'],
+  ['segmented-lock', 'redis-killed'],
+  ['global-lock', 'both-killed'],
+  ['for-update', 'postgres-silent'],
+];
 const LANES = 4;
 /** Maximum tries of a cell with late writes: the next client may reconnect too late to overlap. Others are tried once. */
 const TRIES = 5;
@@ -97,38 +110,45 @@ async function withLane<T>(work: (lane: Clients) => Promise<T>): Promise<T> {
 }
 
 describe.concurrent('of the fault lab', { timeout: 600_000 }, () => {
-  it.for(CELLS)('%s, %s: %s', async ([name, faultName, word], { skip }) => {
-    const lock = everyLock.find((one) => one.name === name)!;
-    const fault = lockFaults.find((one) => one.name === faultName)!;
-    if ((name === 'zookeeper' && missing !== null) || (faultName === 'clock-ahead' && clock === null)) skip();
-    const tries = word === 'two holders' || word === 'fenced' ? TRIES : 1;
-    const { signal } = new AbortController();
-    const order = { lock, fault, folder: path.join(folder, `${name}-${faultName}`), clock, signal };
-    const patience = word === 'stuck' ? {} : { patienceMs: PATIENCE_MS };
-    const run = (seed: number) =>
-      withLane(async (lane) => {
-        const trial = await runLockTrial(lane, { ...order, ...patience, seed });
-        return { ...trial, last: lane.events.slice(-4) };
-      });
-    let trial = await run(1);
-    const isMilder = () => trial.word !== word && ['one holder', 'fenced'].includes(trial.word);
-    for (let seed = 2; isMilder() && seed <= tries; seed++) trial = await run(seed);
-    expect(trial.word, JSON.stringify(trial)).toBe(word);
-    expect(wordOf(ofLocks, name, fault.title)).toBe(word);
-  });
+  it.for(bySize({ core: CORE, full: FULL, nightly: ALL }))(
+    '%s, %s: %s',
+    async ([name, faultName, word], { skip }) => {
+      const lock = everyLock.find((one) => one.name === name)!;
+      const fault = lockFaults.find((one) => one.name === faultName)!;
+      if ((name === 'zookeeper' && missing !== null) || (faultName === 'clock-ahead' && clock === null))
+        skip();
+      const tries = word === 'two holders' || word === 'fenced' ? TRIES : 1;
+      const { signal } = new AbortController();
+      const order = { lock, fault, folder: path.join(folder, `${name}-${faultName}`), clock, signal };
+      const patience = word === 'stuck' ? {} : { patienceMs: PATIENCE_MS };
+      const run = (seed: number) =>
+        withLane(async (lane) => {
+          const trial = await runLockTrial(lane, { ...order, ...patience, seed });
+          return { ...trial, last: lane.events.slice(-4) };
+        });
+      let trial = await run(1);
+      const isMilder = () => trial.word !== word && ['one holder', 'fenced'].includes(trial.word);
+      for (let seed = 2; isMilder() && seed <= tries; seed++) trial = await run(seed);
+      expect(trial.word, JSON.stringify(trial)).toBe(word);
+      expect(wordOf(ofLocks, name, fault.title)).toBe(word);
+    },
+  );
 
-  it.for(SALES)('%s, %s: the audit passes', async ([strategy, faultName], { skip }) => {
-    if (faultName === 'disk-full' && process.getuid?.() !== 0) skip();
-    if (faultName === 'postgres-clock' && clock === null) skip();
-    const fault = strategyFaults.find((one) => one.name === faultName)!;
-    const own = {
-      folder: path.join(folder, `${strategy}-${faultName}`),
-      signal: new AbortController().signal,
-    };
-    const order = { strategy, redis: 'single', unsafe: false, env: {}, fault, seed: 1, clock } as const;
-    const trial = await withLane(() => runStrategyTrial({ ...order, ...own }));
-    expect(trial.findings).toEqual([]);
-    expect(trial).toMatchObject({ word: 'kept', errors: 0 });
-    expect(wordOf(ofStrategies, strategy, fault.title)).toBe('kept');
-  });
+  it.for(bySize({ core: CORE_SALES, full: CORE_SALES, nightly: ALL_SALES }))(
+    '%s, %s: the audit passes',
+    async ([strategy, faultName], { skip }) => {
+      if (faultName === 'disk-full' && process.getuid?.() !== 0) skip();
+      if (faultName === 'postgres-clock' && clock === null) skip();
+      const fault = strategyFaults.find((one) => one.name === faultName)!;
+      const own = {
+        folder: path.join(folder, `${strategy}-${faultName}`),
+        signal: new AbortController().signal,
+      };
+      const order = { strategy, redis: 'single', unsafe: false, env: {}, fault, seed: 1, clock } as const;
+      const trial = await withLane(() => runStrategyTrial({ ...order, ...own }));
+      expect(trial.findings).toEqual([]);
+      expect(trial).toMatchObject({ word: 'kept', errors: 0 });
+      expect(wordOf(ofStrategies, strategy, fault.title)).toBe('kept');
+    },
+  );
 });

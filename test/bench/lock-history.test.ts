@@ -1,6 +1,8 @@
-/** The fault lab's verdict on a lock, from the events of its clients: good histories, and the same ones with a defect. */
+/** The fault lab's verdicts: on a lock, from the events of its clients, and on a sale, from its audit. */
 import { describe, expect, it } from 'vitest';
 import { type Client, judgeLock, type LabEvent } from '../../bench/suites/faults/history.ts';
+import { wordOf } from '../../bench/suites/faults/sale-verdict.ts';
+import { type AuditReport, checkNames } from '../../lab/audit/audit.ts';
 
 const MS = 1e6;
 
@@ -56,7 +58,6 @@ describe('a history of a lock', () => {
       [{ ...late, token: 5 }, b, c],
       { word: 'two holders', fencedWrites: 9 },
     ],
-    ['a loss that is not signalled', [resumed, b, c], { word: 'fenced', signalled: 'never' }],
     [
       'one that is signalled late',
       [{ ...resumed, lost: 1_740 }, b, c],
@@ -69,14 +70,26 @@ describe('a history of a lock', () => {
     ],
     ['a holder that is absent while paused', [{ ...resumed, to: 1_800 }, b, c], { twoHoldersMs: 90 }],
     ['waiters that are never served', [{ client: 'A', from: 0, to: 210 }], { word: 'stuck', idleMs: 4_800 }],
-    ['one such waiter', [{ client: 'A', from: 0, to: 210 }, b], { word: 'stuck' }],
   ])('has %s', (_, claims, expected) => {
     expect(judge(eventsOf(claims))).toMatchObject(expected);
   });
+});
 
-  it('in which the first client was refused says why', () => {
-    const reason = 'redis-too-few-replicas';
-    const events: LabEvent[] = [...eventsOf([b, c]), { kind: 'refused', ns: 10 * MS, reason, client: 'A' }];
-    expect(judge(events)).toMatchObject({ word: 'one holder', refused: reason });
-  });
+type Counts = Partial<Record<(typeof checkNames)[number], number | null>>;
+const report = (counts: Counts, verdict: AuditReport['verdict'] = 'fail'): AuditReport => {
+  const clean = Object.fromEntries(checkNames.map((name) => [name, 0]));
+  return { ...clean, ...counts, verdict, findings: [] } as unknown as AuditReport;
+};
+
+it.each<[string, AuditReport, boolean]>([
+  ['kept', report({}, 'pass'), false],
+  ['not audited', report({}, 'unknown'), false],
+  ['lost', report({ lost: 3 }), true],
+  ['broken', report({ lost: 3 }), false],
+  ['broken', report({ lost: 3, drift: 1 }), true],
+  ['oversold', report({ oversold: 2 }), false],
+  ['oversold', report({ lost: 3, oversold: 2 }), true],
+  ['broken', report({ duplicates: 1, oversold: null }), false],
+])('a sale under a fault is %s', (word, audit, loses) => {
+  expect(wordOf(audit, loses)).toBe(word);
 });

@@ -1,10 +1,6 @@
 /** The arithmetic of the suite locks, against known answers. */
-import { readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { fairness, handOffsOf, numbersOf, overlaps } from '../../bench/suites/locks/numbers.ts';
-import { chosenLocks, everyLock } from '../../lab/clients/lock-cells.ts';
 import type { ContentionReport, Cycle } from '../../lab/clients/protocol.ts';
 
 const ms = 1_000_000;
@@ -86,17 +82,4 @@ describe('the numbers of a measurement', () => {
     const numbers = numbersOf([report([cycle(0, 0, 50, 60), cycle(0, 60, 200, 210)], 99)], server, 1, span);
     expect(numbers).toMatchObject({ requestsPerGrant: 12, commandsPerGrant: 30 });
   });
-});
-
-it('cells are all locks, the libraries and the control', () => {
-  const names = everyLock.map(({ name }) => name);
-  const folder = fileURLToPath(new URL('../../src/locks', import.meta.url));
-  const locks = readdirSync(folder, { recursive: true, encoding: 'utf8' })
-    .filter((file) => file.endsWith('.ts'))
-    .filter((file) => /^export const description\b/m.test(readFileSync(join(folder, file), 'utf8')))
-    .map((file) => file.replace(/^.*\/|\.ts$/g, ''));
-  expect(locks.length).toBeGreaterThan(10);
-  expect(names).toEqual(expect.arrayContaining([...locks, 'redlock-5', 'redis-semaphore']));
-  expect(everyLock.filter(({ unsafe }) => unsafe).map(({ name }) => name)).toEqual(['none']);
-  expect(chosenLocks(['none', 'redis']).cells.map(({ name }) => name)).toEqual(['redis', 'none']);
 });

@@ -29,18 +29,6 @@ describe('the page', () => {
     expect(chartFile(resultsOf([...usual, cell]))).not.toContain('<script');
   });
 
-  it('draws what was oversold no further than the stock is high, and names the rest', () => {
-    const results = resultsOf(usual);
-    const left = (cell: string) => (cell === 'unsafe' ? [100, -50, -9_000] : [100, 50, 0]);
-    const summary = results.summary.map((row) => ({
-      ...row,
-      curves: { left: left(row.cell).map((units, n) => [n * 1_000, units] as const) },
-    }));
-    const page = htmlReport({ ...results, summary });
-    expect(page).toMatch(/-9,000 after 2\.00\ss/);
-    expect(page).not.toMatch(/-[1-9]k/);
-  });
-
   it('is self-contained and small', () => {
     expect(whole).not.toMatch(/(src|href)="(?!#)|url\(|@import/);
     expect(whole.length).toBeLessThan(100_000);
@@ -58,7 +46,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
   it.each([true, false])(
-    'shows the ranking on the first screen, and switches a cell off in all charts (with script: %s)',
+    'switches a cell off in all charts, and loads nothing (with script: %s)',
     async (javaScriptEnabled) => {
       const page = await browser.newPage({ javaScriptEnabled });
       const troubles: string[] = [];
@@ -67,27 +55,16 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.goto(url);
       if (javaScriptEnabled) await page.evaluate(openAll);
       else await page.click('summary');
-      for (const width of [360, 1280]) {
-        await page.setViewportSize({ width, height: 800 });
-        const { y, height } = (await page.locator('.ranking').boundingBox())!;
-        expect(y + height).toBeLessThan(800);
-        if (javaScriptEnabled) expect(await page.evaluate(scrollWidth)).toBeLessThanOrEqual(width);
-      }
+      await page.setViewportSize({ width: 360, height: 800 });
+      if (javaScriptEnabled) expect(await page.evaluate(scrollWidth)).toBeLessThanOrEqual(360);
       const shown = (cell: string): Promise<number> =>
         page.locator('[data-s]:visible', { hasText: cell }).count();
-      const bar = page.locator('.ranking li', { hasText: 'skip-locked' }).locator('.fill');
-      const length = async (): Promise<number> => (await bar.boundingBox())?.width ?? 0;
       expect(await shown('lua')).toBeGreaterThan(4);
-      expect(await page.locator('form button:visible').count()).toBe(javaScriptEnabled ? 2 : 1);
-      const before = await length();
       await page.uncheck('#c0');
       expect(await shown('lua')).toBe(0);
       expect(await shown('skip-locked')).toBeGreaterThan(4);
-      expect(await length()).toBeGreaterThan(before * 1.2); // the remaining bars are stretched
       await page.click('text=all');
-      expect(await length()).toBeCloseTo(before);
-      if (javaScriptEnabled) await page.click('text=none');
-      expect(await shown('skip-locked')).toBe(javaScriptEnabled ? 0 : await shown('lua'));
+      expect(await shown('lua')).toBeGreaterThan(4);
       await page.close();
       expect(troubles).toEqual([]);
     },

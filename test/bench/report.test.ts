@@ -1,8 +1,7 @@
 /** What reports say of given results: the sentence, ranks, cells without a rank, and what may not be concluded. */
 import { describe, expect, it } from 'vitest';
 import { htmlReport, markdownReport, terminalReport } from '../../bench/kit/report/index.ts';
-import { figure, withUnit } from '../../bench/kit/report/numbers.ts';
-import { mainTable, shortTable, sweepTable } from '../../bench/kit/report/table.ts';
+import { mainTable } from '../../bench/kit/report/table.ts';
 import { notices, sentence } from '../../bench/kit/report/words.ts';
 import type { Results } from '../../bench/kit/results.ts';
 import { onLadder, resultsOf, usual } from './report-fixture.ts';
@@ -31,7 +30,6 @@ describe('the sentence', () => {
     ];
     const counted = '1 of 2 goals reached; not reached: unique-key ÷ for-update: speed.';
     expect(sentence({ ...whole, goals })).toContain(counted);
-    expect(terminalReport({ ...whole, goals })).toMatch(/at least 5\.00 +6\.00 +5\.00 … 7\.00 +✓ reached/);
     expect(sentence({ ...whole, goals, smoke: true })).not.toContain('goals');
   });
 
@@ -41,8 +39,6 @@ describe('the sentence', () => {
     );
     expect(sentence(results)).toContain('First: lua with 3,000 accepted attempts a second at 64 connections');
     expect(sentence(results)).toContain('Each at its best: skip-locked with 9,050 at 256.');
-    expect(shortTable(results, ['p99']).rows[0]).toEqual(['lua', '3,000', '4,500 at 256', '12.0', 'pass']);
-    expect(sweepTable([results], 'connections', 'rate')?.rows[0]).toEqual(['lua', '3,000', '4,500']);
   });
 });
 
@@ -54,25 +50,20 @@ describe('the ranking', () => {
     const invalid = resultsOf(late);
     expect(ranks(invalid)[0]).toBe('1= skip-locked');
     expect(ranks(invalid)).toContain('– lua');
-    expect(htmlReport(invalid)).toContain('does not count');
     expect(markdownReport(invalid)).toContain('lua: round 1: not counted: late');
   });
 
   it.each([
-    ['fail', 7, 'fail: 7 oversold', '✗ 7 oversold'],
-    ['unknown', null, 'unknown', '? not known'],
-  ])('gives no rank to a cell whose audit says %s', (_, oversold, audit, sign) => {
+    ['fail', 7, 'fail: 7 oversold'],
+    ['unknown', null, 'unknown'],
+  ])('gives no rank to a cell whose audit says %s', (_, oversold, audit) => {
     const results = resultsOf([
       { name: 'lua', rates: [3_000, 3_100], oversold },
       { name: 'for-update', rates: [500, 510] },
     ]);
     const rows = mainTable(results, results.summary).rows.map((row) => [row[0], row[1], row.at(-1)]);
-    expect(rows).toEqual([
-      ['1', 'for-update', 'pass'],
-      ['–', 'lua', audit],
-    ]);
+    expect(rows.join(' ')).toBe(`1,for-update,pass –,lua,${audit}`);
     expect(sentence(results)).toContain('1 of 2');
-    expect(htmlReport(results)).toContain(sign);
   });
 
   it('is not drawn from one round, nor from a smoke run', () => {
@@ -84,8 +75,6 @@ describe('the ranking', () => {
     ]);
     for (const results of [once, smoke]) {
       expect(sentence(results)).not.toContain('First');
-      expect(mainTable(results, results.summary).columns[0]).toEqual(['strategy', 'left']);
-      expect(htmlReport(results)).not.toMatch(/class="bars ranking"|\d×</);
     }
   });
 });
@@ -102,9 +91,3 @@ it.each(Object.entries({ htmlReport, markdownReport, terminalReport }))(
     expect(text).not.toMatch(/NaN|Infinity|undefined|\[object/);
   },
 );
-
-it('numbers have their unit and no more digits than rounds agree on', () => {
-  const written = [figure(0.973, '%'), figure(12.34, '×'), figure(0.0058, '×')];
-  expect(written).toEqual(['97.3\u00a0%', '12.3', '0.0058']);
-  expect([withUnit(4_304.8, '/s'), withUnit(1_950, 'ms')]).toEqual(['4,305/s', '1.95\u00a0s']);
-});

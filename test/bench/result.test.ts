@@ -44,16 +44,11 @@ describe('a history', () => {
     );
   });
 
-  it.each([
-    ['{"id":1', /:2: not a JSON object/],
-    ['{"outcome":"sold","result":"ok"}', /:2: outcome "sold"/],
-    ['{"outcome":"busy","result":"ok"}', /:2: outcome "busy" with result "ok"/],
-    ['{"outcome":"busy","result":"fail","saleId":1}', /:2: a record needs a saleId and a userId/],
-    ['{"outcome":"busy","result":"fail","saleId":1,"userId":"u"}', /:2: a record needs invokedUs/],
-  ])('with %s is refused with its line number', async (line, message) => {
+  it('with a bad record is refused with its line number', async () => {
     const path = join(folder, 'bad.jsonl');
-    writeFileSync(path, `${JSON.stringify(attempt(0, 'busy', 0, 1))}\n${line}\n`);
-    await expect(readHistory(path)).rejects.toThrow(message);
+    const bad = '{"outcome":"busy","result":"ok"}';
+    writeFileSync(path, `${JSON.stringify(attempt(0, 'busy', 0, 1))}\n${bad}\n`);
+    await expect(readHistory(path)).rejects.toThrow(/:2: outcome "busy" with result "ok"/);
   });
 });
 
@@ -74,28 +69,14 @@ describe('the numbers of a trial', () => {
       attempt(9, 'not-enough-units', 190_000, null),
     ];
     expect(loadNumbers(history, facts)).toMatchObject({
-      ...{
-        attempts: 10,
-        accepted: 2,
-        replayed: 1,
-        soldOut: 2,
-        notOpen: 1,
-        busy: 1,
-        unknown: 2,
-        unexpected: 1,
-      },
+      ...{ attempts: 10, accepted: 2, replayed: 1, soldOut: 2 },
+      ...{ notOpen: 1, busy: 1, unknown: 2, unexpected: 1 },
       // First invoked at 1 ms; last accepted at 101 ms: 2 in 100 ms. Last completed at 201 ms: 8 in 200 ms.
       ...{ acceptedPerSecond: 20, attemptsPerSecond: 40, timeToSellOutMs: 100 },
       // Latencies in ms: 1, 2, 3, 4, 5, 6, 21, 99.5.
       latencyMs: { p50: 4, p90: 99.5, p99: 99.5, max: 99.5 },
     });
     expect(loadNumbers(history, { ...facts, soldOut: false }).timeToSellOutMs).toBeNull();
-  });
-
-  it('have exact percentiles', () => {
-    const hundred = Array.from({ length: 100 }, (_, n) => attempt(n, 'accepted', 0, (100 - n) * 1_000 + 1));
-    const latencyMs = { p50: 50.001, p90: 90.001, p99: 99.001, max: 100.001 };
-    expect(loadNumbers(hundred, facts)).toMatchObject({ latencyMs });
   });
 
   it('count latency from the intended start, if there is a schedule', () => {

@@ -1,4 +1,4 @@
-/** Every suite as a user runs it, small: on real servers, with the built service. */
+/** Suites as a user runs them, small: on real servers, with the built programs. .ci/run makes the smoke run of `strategies`. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
@@ -15,7 +15,6 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, inject, it } from 'vitest';
 import type { Results } from '../../bench/kit/results.ts';
-import { findK6 } from '../../bench/load/k6.ts';
 import type { StrategyResult } from '../../bench/suites/strategies/result.ts';
 import { readHistory } from '../../lab/history.ts';
 import { whyNoMariadb } from '../../lab/servers/mariadb.ts';
@@ -31,7 +30,7 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 /** A folder whose package has the script `bench` only. */
 const script = join(folder, 'script');
 mkdirSync(script);
-const bench = `cd '${root}' && exec node --import tsx bench/main.ts`;
+const bench = `cd '${root}' && exec node dist/commands/bench.js`;
 writeFileSync(join(script, 'package.json'), JSON.stringify({ scripts: { bench } }));
 
 /** `npm run bench` without the build: the global setup has made it. In a process group of its own, as in a terminal. */
@@ -75,8 +74,8 @@ const BOUND_MS = 400_000;
 describe('npm run bench', { timeout: BOUND_MS }, () => {
   const small = '--duration 0.6 --stock 60 --rate 1500 --warmup 0.3';
 
-  it('compares strategies: capacity, selling out and audits, and leaves no database', async () => {
-    const { results, latest, code } = await finished(`--smoke --strategies unsafe,lua ${small}`);
+  it('compares strategies over a slower link: capacity, selling out and audits, and leaves no database', async () => {
+    const { results, latest, code } = await finished(`--smoke --rtt-ms 1 --strategies unsafe,lua ${small}`);
     const trials = results.trials as readonly StrategyResult[];
     expect(trials.map(({ cell, load }) => `${cell} ${load}`).sort()).toEqual([
       ...['lua closed', 'lua open', 'unsafe closed', 'unsafe open'],
@@ -93,21 +92,6 @@ describe('npm run bench', { timeout: BOUND_MS }, () => {
       expect(await readHistory(join(latest, history))).not.toEqual([]);
     }
     await expectNoDatabase();
-  });
-
-  it('measures with an added round-trip time, with k6 if there is one, and at several numbers of connections', async () => {
-    const hasK6 = findK6() !== null;
-    const load = hasK6 ? 'closed,k6' : 'closed';
-    const axes = `--rtt-ms 1 --connections 8,4 --load ${load}`;
-    const { results } = await finished(`--smoke --strategies lua ${axes} ${small}`);
-    const trials = results.trials as readonly StrategyResult[];
-    expect(trials.map(({ load, point }) => `${load} ${point.connections}`)).toEqual([
-      'closed 8',
-      'closed 4',
-      ...(hasK6 ? ['k6 8', 'k6 8'] : []),
-    ]);
-    expect(results.summary.map(({ point }) => point.connections).sort()).toEqual([4, 8]);
-    expect(results.summary.find(({ point }) => point.connections === 8)!.best).not.toBeNull();
   });
 
   it('reports finished trials after one Ctrl-C, of which npm forwards its own, and leaves nothing', async () => {
@@ -130,16 +114,15 @@ describe('npm run bench', { timeout: BOUND_MS }, () => {
     expect(readdirSync(TMPDIR).filter((name) => name.startsWith('stampede-'))).toEqual([]);
   });
 
-  it.each([
-    ['--strategies lau', 'did you mean "lua"?'],
-    ['locks --locks redsi', 'there is no lock "redsi"; did you mean "redis"?'],
-    ['limits --cells bear', 'there is no cell "bear"; did you mean "bare"?'],
-  ])('rejects %s before anything starts', async (args, why) => {
-    const run = start(args);
-    const [code] = await run.ended;
-    expect({ code, shown: run.shown }).toEqual({ code: 2, shown: expect.stringContaining(why) });
+  it('rejects a mistake before anything starts', async () => {
+    const run = start('limits --cells bear');
+    const why = expect.stringContaining('there is no cell "bear"; did you mean "bare"?');
+    expect({ code: (await run.ended)[0], shown: run.shown }).toEqual({ code: 2, shown: why });
   });
 });
+
+/** Each suite in nightly runs; what CI runs is held by other tests, too. */
+const inNightly = it.runIf(inject('size') === 'nightly');
 
 describe('the other suites', { timeout: BOUND_MS }, () => {
   it('locks sees two holders exactly where nothing is locked, and counts requests and commands', async () => {
@@ -160,21 +143,24 @@ describe('the other suites', { timeout: BOUND_MS }, () => {
     expect(scripted['solo.commands']!.median).toBeGreaterThan(2 * scripted['solo.requests']!.median);
   });
 
-  it('faults shows a lock that keeps one holder and one that does not, and strategies with their audit', async () => {
-    const subjects = '--locks redis,redis-owner --strategies unsafe,lua';
-    const faults = 'faults --smoke --faults holder-paused,redis-emptied';
-    const { code, results } = await finished(`${faults} ${subjects}`);
-    const words = results.matrices!.map(({ rows }) =>
-      rows.map(({ name, cells }) => `${name}: ${cells[0]?.word}`),
-    );
-    expect(words).toEqual([
-      ['redis-owner: two holders', 'redis: one holder'],
-      ['unsafe: oversold', 'lua: kept'],
-    ]);
-    expect(code).toBe(0);
-  });
+  inNightly(
+    'faults shows a lock that keeps one holder and one that does not, and strategies with their audit',
+    async () => {
+      const subjects = '--locks redis,redis-owner --strategies unsafe,lua';
+      const faults = 'faults --smoke --faults holder-paused,redis-emptied';
+      const { code, results } = await finished(`${faults} ${subjects}`);
+      const words = results.matrices!.map(({ rows }) =>
+        rows.map(({ name, cells }) => `${name}: ${cells[0]?.word}`),
+      );
+      expect(words).toEqual([
+        ['redis-owner: two holders', 'redis: one holder'],
+        ['unsafe: oversold', 'lua: kept'],
+      ]);
+      expect(code).toBe(0);
+    },
+  );
 
-  it('points finds duplicates where a lock alone guards, and none behind the unique key', async () => {
+  inNightly('points finds duplicates where a lock alone guards, and none behind the unique key', async () => {
     const { code, results } = await finished('points --smoke');
     const expected = { 'unique-key': 'pass', lock: 'pass', 'lock-alone': 'fail (expected)' };
     expect(verdictsOf(results)).toEqual(expected);
@@ -185,39 +171,39 @@ describe('the other suites', { timeout: BOUND_MS }, () => {
     expect(code).toBe(0);
   });
 
-  it('tasks delivers every task, although a process is killed', async () => {
+  inNightly('tasks delivers every task, although a process is killed', async () => {
     const { code, results } = await finished('tasks --smoke --pick lock');
     expect(results.summary).toMatchObject([{ cell: 'lock', verdict: 'pass', findings: [] }]);
     expect(results.summary[0]!.values.repeats!.median).toBe(0);
     expect(code).toBe(0);
   });
 
-  it.skipIf(noMariadb !== null)('innodb shows which rows wait, and a deadlock by a unique key', async () => {
-    const { code, results } = await finished('innodb --smoke');
-    const [locks, deadlocks] = results.tables;
-    const of = (search: string) =>
-      locks!.rows.filter(([first]) => first === search).map(([, server, locked]) => [server, locked]);
-    const servers = ['Postgres, READ COMMITTED', 'InnoDB, REPEATABLE READ', 'InnoDB, READ COMMITTED'];
-    expect(of('no index')).toEqual(
-      servers.map((server) => [server, `${server.includes('REPEATABLE') ? 100 : 1} of 100`]),
-    );
-    expect(of('primary key')).toEqual(servers.map((server) => [server, '1 of 100']));
-    const ended = deadlocks!.rows.map((row) => [row[1], row.some((text) => text.startsWith('deadlock'))]);
-    expect(ended.slice(0, 3)).toEqual([
-      ['Postgres, READ COMMITTED', false],
-      ['InnoDB, REPEATABLE READ', true],
-      ['InnoDB, READ COMMITTED', false],
-    ]);
-    expect(results.summary.map(({ verdict }) => verdict)).toEqual(['pass', 'pass', 'pass']);
-    expect(code).toBe(0);
-  });
+  it.skipIf(noMariadb !== null || inject('size') !== 'nightly')(
+    'innodb shows which rows wait, and a deadlock by a unique key',
+    async () => {
+      const { code, results } = await finished('innodb --smoke');
+      const [locks, deadlocks] = results.tables;
+      const of = (search: string) =>
+        locks!.rows.filter(([first]) => first === search).map(([, server, locked]) => [server, locked]);
+      const servers = ['Postgres, READ COMMITTED', 'InnoDB, REPEATABLE READ', 'InnoDB, READ COMMITTED'];
+      expect(of('no index')).toEqual(
+        servers.map((server) => [server, `${server.includes('REPEATABLE') ? 100 : 1} of 100`]),
+      );
+      expect(of('primary key')).toEqual(servers.map((server) => [server, '1 of 100']));
+      const ended = deadlocks!.rows.map((row) => [row[1], row.some((text) => text.startsWith('deadlock'))]);
+      expect(ended.slice(0, 3)).toEqual([
+        ['Postgres, READ COMMITTED', false],
+        ['InnoDB, REPEATABLE READ', true],
+        ['InnoDB, READ COMMITTED', false],
+      ]);
+      expect(results.summary.map(({ verdict }) => verdict)).toEqual(['pass', 'pass', 'pass']);
+      expect(code).toBe(0);
+    },
+  );
 
-  it.each([
-    [
-      'limits',
-      '--cells bare,lua-tickets,group-commit,sold-out,pgbench --duration 0.4 --generator autocannon',
-      5,
-    ],
+  const limitCells = '--cells bare,lua-tickets,group-commit,sold-out,pgbench';
+  it.runIf(inject('size') === 'nightly').each([
+    ['limits', `${limitCells} --duration 0.4 --generator autocannon`, 5],
     ['scale', '--cells redis-3-service-2-sales-100 --duration 0.4', 1],
     ['memory', '--duration 1 --connections 32 --pin none --profile --cells mixed', 1],
     ['overload', '--duration 1 --warmup 0.5 --most 300', 1],
