@@ -48,8 +48,8 @@ function startDev() {
 }
 
 const programs = ['bench', 'bench:locks', 'bench:limits', 'bench:profile', 'race', 'lab', 'pictures'];
-/** Run by compose.test.ts, image.test.ts and locks/package.test.ts; and one command of another tool. */
-const ELSEWHERE = ['secrets', 'sbom', 'package:locks', 'format', 'test:all'];
+/** Run by compose.test.ts, image.test.ts and locks/package.test.ts; the build and the tests themselves; one command of another tool. */
+const ELSEWHERE = ['secrets', 'sbom', 'package:locks', 'format', 'test:all', 'build', 'test:nightly'];
 
 /** The scripts that commands run, including npm's hooks. */
 function scriptsIn(commands: string): string[] {
