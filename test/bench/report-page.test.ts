@@ -29,6 +29,18 @@ describe('the page', () => {
     expect(chartFile(resultsOf([...usual, cell]))).not.toContain('<script');
   });
 
+  it('draws what was oversold no further than the stock is high, and names the rest', () => {
+    const results = resultsOf(usual);
+    const left = (cell: string) => (cell === 'unsafe' ? [100, -50, -9_000] : [100, 50, 0]);
+    const summary = results.summary.map((row) => ({
+      ...row,
+      curves: { left: left(row.cell).map((units, n) => [n * 1_000, units] as const) },
+    }));
+    const page = htmlReport({ ...results, summary });
+    expect(page).toMatch(/-9,000 after 2\.00\ss/);
+    expect(page).not.toMatch(/-[1-9]k/);
+  });
+
   it('is self-contained and small', () => {
     expect(whole).not.toMatch(/(src|href)="(?!#)|url\(|@import/);
     expect(whole.length).toBeLessThan(100_000);
