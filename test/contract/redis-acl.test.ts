@@ -83,10 +83,15 @@ for (const name of ['lua', 'segmented-lock', 'global-lock', 'unsafe']) {
 
 for (const { create, description } of [redisLock, fair, readWrite]) {
   describe(`as the user of the page: lock ${description.name}`, () => {
-    lockContract(description, () => redisLocks(create, undefined, loggedIn), core);
-    it('is denied nothing', async () => {
-      expect(await denials(servers.at(-1)!)).toEqual([]);
-    });
+    const open = async () => {
+      const group = await redisLocks(create, undefined, loggedIn);
+      const close = async () => {
+        expect(await denials(servers.at(-1)!)).toEqual([]);
+        await group.close();
+      };
+      return { ...group, close };
+    };
+    lockContract(description, open, core);
   });
 }
 
