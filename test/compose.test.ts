@@ -9,7 +9,6 @@ import { Redis } from 'ioredis';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { parse } from 'yaml';
 import { temporaryFolder } from '../lab/kit/temporary-folder.ts';
-import { youngGeneration } from '../lab/service.ts';
 import { parseEnv } from '../src/config/env.ts';
 import { parseDatabaseUrl } from '../src/config/urls/database.ts';
 import { parseRedisUrl } from '../src/config/urls/redis.ts';
@@ -159,24 +158,6 @@ it('gives services files that exist, each used, with every $ escaped that is not
   expect(JSON.stringify([configs, commands]).replaceAll('$$', '')).not.toContain('$');
 });
 
-it('the servers of locks have the addresses and commands of docs/how-to/choose-a-lock.md', () => {
-  const page = text('docs/how-to/choose-a-lock.md');
-  const redlock = inProfile('redlock').flatMap(portsOf);
-  expect(page).toContain(`REDLOCK_URLS=${redlock.map((port) => `redis://127.0.0.1:${port}`).join(',')}\n`);
-  expect(page).toContain(`ZOOKEEPER_URL=127.0.0.1:${portsOf('zookeeper')[0]} `);
-  expect(page).toContain(`--port ${portsOf('redis-replica')[0]} `);
-  for (const [lock, profile] of [
-    ['redlock', 'redlock'],
-    ['redis-wait REDIS_WAIT=1', 'replica'],
-    ['zookeeper', 'zookeeper'],
-  ] as const) {
-    const command = `STRATEGY=global-lock LOCK=${lock} docker compose --profile ${profile} up`;
-    for (const file of ['docker-compose.yml', 'docs/how-to/choose-a-lock.md'])
-      expect(text(file)).toContain(command);
-    expect(inProfile(profile)).not.toEqual([]);
-  }
-});
-
 it('servers are named where others need them: by services, Sentinels, replicas, the cluster and the proxy', () => {
   const having = (part: string) => names.filter((name) => name.startsWith(part));
   const hostsOf = (part: string, port: number) => having(part).map((host) => ({ host, port }));
@@ -212,12 +193,6 @@ it('servers of the profile ha keep their data, evict nothing, and Sentinels vote
     expect(commandOf(name)).toContain('sentinel resolve-hostnames yes\nsentinel announce-hostnames yes\n');
     expect(services[name]!.healthcheck!.test.join()).toContain('ckquorum sale');
   }
-});
-
-it('starts the service as npm start does, and as the bench does', () => {
-  const [, command] = JSON.parse(text('package.json')).scripts.start.split('exec ');
-  expect(text('Dockerfile')).toContain(`CMD ${JSON.stringify(command.split(' ')).replaceAll(',', ', ')}`);
-  expect(command).toContain(youngGeneration);
 });
 
 describe('secrets', () => {
@@ -288,23 +263,4 @@ describe('the users of Redis', () => {
     await expect(service.flushall()).rejects.toThrow('NOPERM');
     await expect(connect('', '').ping()).rejects.toThrow('NOAUTH');
   });
-});
-
-it('the profile observe scrapes every service, and has the alerts and the dashboard of the repository', () => {
-  /** The file of the repository that a service has at a path. */
-  const fileAt = (name: string, place: string): string =>
-    configs[services[name].configs.find(({ target }: { target: string }) => target === place).source].file;
-  const [prometheus, grafana] = ['observe-prometheus', 'observe-grafana'];
-  const scraping = parse(text(fileAt(prometheus, '/etc/prometheus/prometheus.yml')));
-  const found = [{ names: stampedes, port: 3000 }];
-  expect(scraping.scrape_configs).toMatchObject([{ job_name: 'stampede', dns_sd_configs: found }]);
-  const rules = fileAt(prometheus, `/etc/prometheus/${scraping.rule_files[0]}`);
-  const home = services[grafana].environment.GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH;
-  expect([rules, fileAt(grafana, home)]).toEqual(['ops/prometheus/alerts.yml', 'ops/grafana/stampede.json']);
-  const provisioned = (file: string) => parse(text(fileAt(grafana, `/etc/grafana/provisioning/${file}`)));
-  expect(provisioned('dashboards/stampede.yml').providers[0].options.path).toBe(path.dirname(home));
-  const [{ uid, url }] = provisioned('datasources/prometheus.yml').datasources;
-  expect(new URL(url).hostname).toBe(prometheus);
-  const used = text('ops/grafana/stampede.json').matchAll(/"prometheus", "uid": "([^"]*)"/g);
-  expect(new Set([...used].map(([, one]) => one))).toEqual(new Set([uid]));
 });

@@ -296,39 +296,3 @@ it('how to open a sale to the public: the service takes the variables of the pag
   });
   expect(said).toMatch(/^\{"id":1,/);
 });
-
-/** The tests that run the commands of a page as they are written. */
-const RUN_BY: Readonly<Record<string, string>> = {
-  'README.md': 'test/samples.test.ts',
-  'docs/how-to/back-up.md': 'test/backup.test.ts',
-  'docs/how-to/choose-a-lock.md': 'test/samples.test.ts',
-  'docs/how-to/deploy.md':
-    'test/samples.test.ts test/backup.test.ts test/store/tls.test.ts test/contract/redis-acl.test.ts',
-  'docs/how-to/integrate.md': 'test/samples.test.ts test/http/integrate.test.ts',
-  'docs/how-to/open-to-the-public.md': 'test/samples.test.ts',
-  'docs/how-to/recover.md': 'test/samples.test.ts',
-  'docs/how-to/run-a-sale.md': 'test/samples.test.ts',
-  'docs/how-to/run-without-redis.md': 'test/samples.test.ts',
-  'docs/how-to/use-the-locks.md': 'test/locks/package.test.ts',
-  'docs/tutorial.md': 'test/samples.test.ts',
-};
-/** Commands that no test runs as they are written. What they start has tests of its own. */
-const NOT_RUN = {
-  'an installation, which .ci/run and image.test.ts make': /^npm (ci|install)( &&|$)/m,
-  'the bench, the race and the tests': /^(npm run (bench|race)|npm test|npx vitest|bash \.ci\/run)\b/m,
-  'a container engine': /^docker /m,
-  'GitHub, after a release': /^gh /m,
-  'k6, and a service on another machine': /^k6 run/m,
-  'an earlier commit, with its own installation': /^git worktree/m,
-};
-
-it('a test runs the commands of every page, unless they need what is not here', () => {
-  const needsOther = (code: string) => Object.values(NOT_RUN).some((pattern) => pattern.test(code));
-  const files = ['README.md', 'CONTRIBUTING.md', 'SECURITY.md', ...pageFiles.map((file) => `docs/${file}`)];
-  const run = files.filter((file) =>
-    samplesOf(text(file)).some(({ language, code }) => /^(sh|bash)$/.test(language) && !needsOther(code)),
-  );
-  expect(run.sort()).toEqual(Object.keys(RUN_BY));
-  for (const [page, tests] of Object.entries(RUN_BY))
-    for (const test of tests.split(' ')) expect(text(test), `${test} reads the page`).toContain(page);
-});

@@ -22,8 +22,6 @@ export const FULL_ONLY = [
   'test/bench/locks.test.ts',
   'test/bench/race-run.test.ts',
   'test/bench/race.test.ts',
-  'test/bench/report-page.test.ts',
-  'test/bench/round-trips.test.ts',
   'test/bench/suites.test.ts',
   'test/contract/lock-behind-others.test.ts',
   'test/contract/lock-order.test.ts',
@@ -80,7 +78,6 @@ export const IN_BOTH = [
   'test/orders/kill.test.ts',
   'test/orders/redis-loss.test.ts',
   'test/store/pipeline.test.ts',
-  'test/workflows.test.ts',
 ];
 
 /** Files that run in the nightly size alone. */

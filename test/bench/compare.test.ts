@@ -91,18 +91,6 @@ describe('two runs', () => {
     expect([verdict(1_350, 600), verdict(1_650, 600)]).toEqual([[], []]);
   });
 
-  it('compare ratios that have a goal, whatever the speed of the machine', () => {
-    const goal = { metric: 'rate', of: 'lua', over: 'bare', atLeast: 1, atMost: null, what: 'share' };
-    const run = (...ratios: readonly number[]): Results => {
-      const byRound = ratios.map((value, index) => [index + 1, value] as const);
-      return { ...before, goals: [{ ...goal, value: null, byRound, verdict: 'missed' }] };
-    };
-    const old = run(0.4, 0.41, 0.42);
-    expect(found(old, run(0.3, 0.31, 0.29))).toEqual(['lua ÷ bare rate worse']);
-    expect(found(old, run(0.6, 0.61, 0.62))).toEqual(['lua ÷ bare rate better']);
-    expect(found(old, run(0.4, 0.42, 0.41))).toEqual([]);
-  });
-
   it("show every audit that became worse, also the control's, except of cells that must fail", () => {
     const failing = (name: string, oversold: number | null, unsafe = false): Results =>
       simulate(1, { cell: { [name]: { oversold, unsafe } } });

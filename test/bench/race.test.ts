@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { describe, expect, it } from 'vitest';
 import { Lane } from '../../bench/race/lane.ts';
-import { defaults, plannedFault, raceOptions } from '../../bench/race/options.ts';
+import { defaults } from '../../bench/race/options.ts';
 import { Race } from '../../bench/race/race.ts';
 import { openServer } from '../../bench/race/server.ts';
 import {
@@ -51,19 +51,6 @@ describe('a lane', () => {
     expect(texts(3_420)).toEqual(['recovered after 2.4 s']);
   });
 
-  it('kept answering when it never paused, and is not stopped after the last answer', () => {
-    const lane = new Lane(lua, 1_000);
-    lane.struck(0);
-    for (let atMs = 0; atMs < 3_000; atMs += 100) lane.answered('accepted', atMs);
-    lane.ended(3_000);
-    expect(recoveryText(lane.view(9_000).outages[0]!)).toBe('kept answering');
-    const dead = new Lane(lua, 1_000);
-    for (let atMs = 0; atMs < 1_000; atMs += 10) dead.answered('accepted', atMs);
-    dead.struck(1_000);
-    dead.ended(3_000);
-    expect(recoveryText(dead.view(9_000).outages[0]!)).toBe('stopped'); // it never answered again
-  });
-
   it.each([
     ['exact', report({ verdict: 'pass', findings: [] })],
     ['2 units left', report({ verdict: 'pass', findings: [] }), 5],
@@ -80,18 +67,6 @@ describe('a lane', () => {
     expect(verdict?.sentence).toMatch(isRight(verdict!) ? /^3 of [35] units sold; / : /^One\.$/);
     expect(isSafe).toBe(false);
   });
-});
-
-it('a fault is read with its time', () => {
-  expect(plannedFault('redis-emptied@2.5')).toMatchObject({ fault: { name: 'redis-emptied' }, atMs: 2_500 });
-  const wrong = ['redis-emptied', 'redis-emptied@', 'nothing@2', 'redis-emptied@-1'];
-  expect(wrong.map(plannedFault)).toEqual([null, null, null, null]);
-});
-
-it('options are refused with every mistake', () => {
-  const given = { units: 0, rate: '5', strategies: ['lua', 'lua'], customers: 1e9 };
-  const mistakes = ['strategies: must be 1 to 6 different ones', 'customers', 'units', 'rate'];
-  expect(raceOptions(given)).toEqual(mistakes.map((text) => expect.stringContaining(text)));
 });
 
 /** Of the picture in the README. */

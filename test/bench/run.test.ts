@@ -111,20 +111,6 @@ describe('a run', () => {
     expect(shown).toContain(`WARNING: ${why}`);
   });
 
-  it('keeps finished trials when it is interrupted', async () => {
-    const stop = new AbortController();
-    const of = suite((trial) => {
-      if (trial.number === 3) stop.abort(new Error('interrupted'));
-      stop.signal.throwIfAborted();
-      return usual(trial);
-    });
-    const { code, shown, results } = await run(of, {}, stop);
-    expect(code).toBe(130);
-    expect(shown).toContain('interrupted: 2 of 8 trials were finished');
-    expect(results()).toMatchObject({ partial: true, broken: [] });
-    expect(results().trials).toHaveLength(2);
-  });
-
   it('continues after a failed trial, and stops after three in a row', async () => {
     const failing = (fails: (number: number) => boolean) =>
       suite((trial) => {
@@ -218,12 +204,6 @@ describe('the plan', () => {
     expect(order.map(({ cell }) => cell.name).join()).toBe('unsafe,base,fast,base,fast,unsafe');
     expect(order.map(({ number, seed }) => `${number} ${seed}`).join()).toBe('1 5,2 5,3 5,4 6,5 6,6 6');
   });
-
-  it('has an A/A control only where rounds can show noise', () => {
-    const trials = (changes: Partial<Planned<CellBase>>, rounds: number) =>
-      schedule(planned(changes), { rounds, seed: 1 }).length;
-    expect([trials({}, 2), trials({}, 1), trials({ baseline: null }, 2)]).toEqual([8, 3, 6]);
-  });
 });
 
 describe('the summary', () => {
@@ -258,20 +238,6 @@ describe('the summary', () => {
     expect(all.map(({ cell, rank }) => `${cell} ${rank}`)).toEqual(['a 1', 'c null', 'b null']);
     expect(all[1]).toMatchObject({ invalid: 1, findings: ['round 1: not counted: the generator was busy'] });
     expect(all[1]!.values).toEqual({});
-  });
-
-  it('shows the best step of a ladder, and ranks cells at their best', () => {
-    const ladder = { axis: 'connections', values: [16, 64], lead: 64 };
-    const results = [
-      ...rows({ a: [100, 100], b: [90, 91] }, { connections: 64 }),
-      ...rows({ a: [50, 50], b: [200, 201] }, { connections: 16 }),
-      ...rows({ a: [9_000, 9_000] }, { connections: 999 }, { verdict: 'fail' }),
-    ];
-    const { rows: all } = summary(results, ladder);
-    const at64 = all.filter(({ point }) => point.connections === 64);
-    const shown = at64.map(({ cell, rank, best }) => [cell, rank, best?.point.connections, best?.rank]);
-    expect(shown.join(' ')).toBe('a,1,64,2 b,2,16,1');
-    expect(all.find(({ point }) => point.connections === 16)!.best).toBeNull();
   });
 
   it('judges goals by the median of ratios within a round, at their point', () => {

@@ -1,6 +1,6 @@
 /** The checker against histories that are known to be right or wrong, and against a search without shortcuts. */
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { linearize, type Step } from '../../lab/audit/linearizable.ts';
 
 type Kind<K extends Step['kind']> = Omit<Extract<Step, { kind: K }>, 'kind' | 'invoked' | 'completed'>;
@@ -21,24 +21,6 @@ const pay = (user: string, from: number, until: number) => step('pay', { order: 
 const restock = (units: number, from: number, until: number) => step('restock', { units }, from, until);
 const read = (free: number, from: number, until: number) => step('read', { free, pending: 0 }, from, until);
 const never = Number.POSITIVE_INFINITY;
-
-describe('one unit', () => {
-  it.each<[string, Step[]]>([
-    ['the refusal overlaps the sale', [soldOut('b', 0, 5), take('a', 4, 9)]],
-    ['the answer is lost, and a repeat finds the order', [take('a', 0, never), holds('a', 5, 6)]],
-    ['a cancel is repeated', [take('a', 0, 1), back('a', 2, 3), take('b', 4, 5), back('a', 6, 7)]],
-  ])('explains: %s', (_, steps) => {
-    expect(linearize(1, steps)).toEqual({ verdict: 'linearizable' });
-  });
-
-  it.each<[string, Step[], number]>([
-    ['it is sold twice', [take('a', 0, 1), take('b', 2, 3)], 1],
-    ['a refusal after it was returned', [take('a', 0, 1), back('a', 2, 3), soldOut('b', 4, 5)], 2],
-    ['a customer has two orders', [restock(1, 0, 1), take('a', 2, 3), take('a', 4, 5, 'second')], 2],
-  ])('refutes, and names the step: %s', (_, steps, wrong) => {
-    expect(linearize(1, steps)).toEqual({ verdict: 'not-linearizable', step: steps[wrong] });
-  });
-});
 
 it('agrees with a search through all orders', () => {
   const users = fc.constantFrom('a', 'b', 'c');

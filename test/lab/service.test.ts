@@ -1,8 +1,7 @@
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { lockVariable, missingLockServers } from '../../lab/servers/lock-servers.ts';
 import { startService } from '../../lab/service.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'stampede-service-'));
@@ -71,54 +70,4 @@ describe('a service process', () => {
       /STRATEGY=lua\) ended with code 1; its last lines:\n[\s\S]*no database/,
     );
   });
-
-  it('is stopped when it is not ready in time', async () => {
-    const entry = program('slow', `console.log('still here'); setInterval(() => {}, 1000);`);
-    await expect(startService(settings, { entry, withinMs: 500 })).rejects.toThrow(/was silent for 500 ms/);
-  });
-});
-
-describe('a service on another machine', () => {
-  it('is started there by ssh with its environment, and ends with the connection', async () => {
-    const there = join(folder, "it's there");
-    mkdirSync(join(there, 'dist/commands'), { recursive: true });
-    writeFileSync(join(there, 'package.json'), '{"type":"module"}');
-    writeFileSync(
-      join(there, 'dist/commands/start.js'),
-      `${listening} process.on('SIGTERM', () => process.exit(0));`,
-    );
-    // Runs ssh's command on this machine.
-    writeFileSync(join(folder, 'ssh'), '#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\nexec sh -c "$1"\n');
-    chmodSync(join(folder, 'ssh'), 0o755);
-    const variables = { BENCH_SERVICE: `me@localhost:${there}`, DATABASE_URL: 'x', REDIS_URL: 'x' };
-    Object.assign(process.env, variables, {
-      ADMIN_TOKEN: "it's secret",
-      PATH: `${folder}:${process.env.PATH}`,
-    });
-    try {
-      const service = await startService(settings);
-      expect(new URL(service.url).hostname).toBe('localhost');
-      expect(service.pid).toBeNull();
-      const { env } = (await (await fetch(service.url)).json()) as { env: Record<string, string> };
-      expect(env).toMatchObject({ STRATEGY: 'lua', HOST: '0.0.0.0', ADMIN_TOKEN: "it's secret" });
-      expect(await service.stop()).toBe(true);
-      await expect(fetch(service.url)).rejects.toThrow();
-    } finally {
-      for (const name of [...Object.keys(variables), 'ADMIN_TOKEN']) delete process.env[name];
-      process.env.PATH = process.env.PATH!.slice(folder.length + 1);
-    }
-  });
-});
-
-it('the servers of a lock are required by its variable', () => {
-  expect(['redlock', 'redis', null].map(lockVariable)).toEqual(['REDLOCK_URLS', null, null]);
-  const locks = ['redis', 'redlock', 'postgres-row', 'redis-wait', 'zookeeper', 'no-such-lock'];
-  const mistakes = missingLockServers(locks, { ZOOKEEPER_URL: '' });
-  expect(mistakes).toEqual([
-    expect.stringMatching(/^--locks redlock needs REDLOCK_URLS: .*at least three/),
-    expect.stringMatching(/^--locks redis-wait needs REDIS_WAIT: .*the number of replicas/),
-    expect.stringMatching(/^--locks zookeeper needs ZOOKEEPER_URL: .*host:port/),
-  ]);
-  const env = { REDLOCK_URLS: 'redis://a,redis://b,redis://c', REDIS_WAIT: '1', ZOOKEEPER_URL: 'a:2181' };
-  expect(missingLockServers(locks, env)).toEqual([]);
 });
