@@ -83,38 +83,6 @@ describe('imports', () => {
   });
 });
 
-/** What a file of `src` has only in some places, with an example. */
-it.each([
-  [/\bCONFLICTS\b|serialization-failure/, "'serialization-failure'", 'src/store/failures/postgres.ts'],
-  [/discardedUnits: reservation|inRedis: \{ owner/, 'inRedis: { owner', 'src/orders/fate.ts'],
-  [/kind\s*[!=]==\s*'(reserves|commits)'/, "kind === 'commits'", 'nowhere'],
-  [/\breason\.(startsWith|includes|match)/, "reason.startsWith('redis')", 'nowhere'],
-  // What a failure is, is found in the text of its message once.
-  [
-    /\bmessage\)?\.(startsWith|includes|match|search)|\bmessage\s*[!=]==|\.(test|exec)\([^()]*\bmessage\b/,
-    "error.message.startsWith('READONLY')",
-    'src/(store/failures|locks/adapters)/',
-  ],
-  [/from '(?!\.)/, "import pg from 'pg'", 'src/(?!domain/)'],
-  // Pages take only types and pure code from the service.
-  [
-    /^import (?!type )[^;]*? from '\.\.\/\.\.\/(?!domain\/)/m,
-    "import { open } from '../../store/x.ts'",
-    'src/(?!web/)',
-  ],
-])('%s (%s) is only in %s', (pattern, example, allowed) => {
-  expect(example).toMatch(pattern);
-  const places = source.filter((file) => pattern.test(text(file)));
-  expect(places.filter((file) => !new RegExp(`^${allowed}`).test(file))).toEqual([]);
-});
-
-it('only entries of processes, which no file imports, use the environment and signals', () => {
-  const imported = new Set(source.flatMap((file) => importsOf.get(file)!));
-  const using = source.filter((file) => /process\.env\b(?!`)|process\.on\(/.test(text(file)));
-  expect(using.length).toBeGreaterThan(0);
-  expect(using.filter((file) => imported.has(file))).toEqual([]);
-});
-
 it('a file has at most 400 lines, an implementation 150, and a function of the programs 60', () => {
   const isLong = (file: string) =>
     text(file).split('\n').length > (isImplementation(file) ? 150 : 400) ||

@@ -76,10 +76,4 @@ describe('the numbers of a measurement', () => {
       ...{ longestWaitMs: 1_000, commandsPerGrant: null, refusals: { contended: 4 } },
     });
   });
-
-  it("use the server's count if only the server counts", () => {
-    const server = { fromNs: 100 * ms, toNs: 250 * ms, commands: 30, requests: 12 };
-    const numbers = numbersOf([report([cycle(0, 0, 50, 60), cycle(0, 60, 200, 210)], 99)], server, 1, span);
-    expect(numbers).toMatchObject({ requestsPerGrant: 12, commandsPerGrant: 30 });
-  });
 });

@@ -120,11 +120,3 @@ export const usual: readonly MadeUpCell[] = [
     findings: ['sold 2,048 of 2,000'],
   },
 ];
-
-/** The usual run at two steps of a ladder: at 256 connections everything is `factor` times as fast. */
-export function onLadder(factor: number, change = (cell: MadeUpCell) => cell, more = {}): Results {
-  const at = (connections: number, times: number): MadeUpCell[] =>
-    usual.map((cell) => ({ ...cell, point: { connections }, rates: cell.rates.map((rate) => rate * times) }));
-  const plan = { ...resultsOf(usual).plan, ladder: { axis: 'connections', values: [64, 256], lead: 64 } };
-  return resultsOf([...at(64, 1), ...at(256, factor).map(change)], { plan, ...more });
-}

@@ -1,5 +1,4 @@
 /** What the statistics promise: known answers, and simulated runs whose truth is known. */
-import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
   type Comparison,
@@ -27,18 +26,6 @@ describe('the interval', () => {
     ['five rounds is their range', [9, 7, 1, 8, 3], of(7, 1, 9)],
   ])('of %s', (_, values, expected) => {
     expect(interval(values)).toEqual(expected);
-  });
-
-  it('contains the median, and stays within the values', () => {
-    const value = fc.double({ min: 0.001, max: 1e6, noNaN: true });
-    fc.assert(
-      fc.property(fc.array(value, { minLength: 1, maxLength: 12 }), (some) => {
-        const { low, median, high } = interval(some)!;
-        const ascending = [Math.min(...some), low, median, high, Math.max(...some)];
-        expect(ascending.toSorted((a, b) => a - b)).toEqual(ascending);
-      }),
-      { numRuns: 20 },
-    );
   });
 });
 
@@ -68,9 +55,7 @@ it.each<[string, Interval | null, number, Comparison]>([
   ['one round', of(2, 2, 2, 1), 0, 'tie'],
   ['an interval above 1', of(1.1, 1.01, 1.2), 0, 'faster'],
   ['an interval below 1', of(0.9, 0.8, 0.99), 0, 'slower'],
-  ['an interval that spans 1', of(1.1, 0.99, 1.2), 0, 'tie'],
   ['an interval that touches 1', of(1.1, 1, 1.2), 0, 'tie'],
-  ['no difference at all', of(1, 1, 1), 0, 'tie'],
   ['a difference within the noise of the twin', of(1.02, 1.01, 1.05), 0.03, 'tie'],
   ['a difference beyond it', of(1.05, 1.02, 1.08), 0.03, 'faster'],
   ['a clear difference with one odd round', of(0.9, 0.86, 1.01), 0.02, 'tie'],
