@@ -181,16 +181,11 @@ describe('files of results', () => {
     const rows = joined.matrices![0]!.rows.map(({ name, cells }) => `${name} ${cells[0]!.word}`);
     expect(rows).toEqual(['a old', 'b new', 'c new']);
     expect(joined.summary.map(({ cell, findings }) => `${cell} ${findings[0]}`)).toEqual(rows);
-    expect(joined.plan.cells.map(({ name }) => name)).toEqual(['a', 'b', 'c']);
     expect(joined).toMatchObject({
       commit: 'old',
       later: [{ cells: ['b', 'c'], commit: 'new', machine: base.machine }],
     });
-    const again = withLaterRows(joined, made('newer', ['c']))!;
-    expect(again.later!.map(({ cells, commit }) => `${cells} ${commit}`)).toEqual(['b new', 'c newer']);
     expect(withLaterRows(before, made('new', ['a', 'b', 'c']))).toBeNull();
-    const { matrices: _, ...plain } = before;
-    expect(withLaterRows(plain, made('new', ['a']))).toBeNull();
     expect(() => withLaterRows(before, made('new', ['a'], { matrices: [] }))).toThrow('have more rows');
     const part = made('new', ['a']);
     const once = { ...part, plan: { ...part.plan, rounds: 1 } };

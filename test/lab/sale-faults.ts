@@ -144,8 +144,18 @@ export const faults: Record<string, Fault> = {
   'an order without points': ofOrder('pointsMismatch', anywhere, (world, { id }) => {
     world.points = world.points.filter(({ sourceId }) => sourceId !== id);
   }),
-  'points given twice': ofOrder('pointsMismatch', anywhere, (world, order) =>
-    addPoints(world, order, 'order', earned),
+  ...Object.fromEntries(
+    (
+      [
+        ['given twice', anywhere, 'order', earned],
+        ['that were reversed twice', closed, 'order-reversal', -earned],
+        ['of an active order that were reversed', active, 'order-reversal', -earned],
+        ['that were revived without a reversal', anywhere, 'order-revival', earned],
+      ] as const
+    ).map(([what, orders, source, points]) => [
+      `points ${what}`,
+      ofOrder('pointsMismatch', orders, (world, order) => addPoints(world, order, source, points)),
+    ]),
   ),
   'points for an order that does not exist': fault('pointsMismatch', (world) =>
     addPoints(world, nobody, 'order', earned),
@@ -158,15 +168,6 @@ export const faults: Record<string, Fault> = {
       ({ sourceId, sourceType }) => sourceId !== id || sourceType === 'order',
     );
   }),
-  'points that were reversed twice': ofOrder('pointsMismatch', closed, (world, order) =>
-    addPoints(world, order, 'order-reversal', -earned),
-  ),
-  'points of an active order that were reversed': ofOrder('pointsMismatch', active, (world, order) =>
-    addPoints(world, order, 'order-reversal', -earned),
-  ),
-  'points that were revived without a reversal': ofOrder('pointsMismatch', anywhere, (world, order) =>
-    addPoints(world, order, 'order-revival', earned),
-  ),
   'points that a closed order never earned': ofOrder('pointsMismatch', closed, (world, { id }) => {
     world.points = world.points.map((entry) =>
       entry.sourceId === id && entry.points > 0 ? { ...entry, points: 0 } : entry,
