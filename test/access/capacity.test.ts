@@ -1,10 +1,9 @@
 /** How many attempts a second all processes can serve, measured by processes with separate connections to one Redis. */
-import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest';
-import { TcpProxy } from '../../lab/proxy.ts';
+import { beforeEach, expect, it, onTestFinished } from 'vitest';
 import { type Capacity, localCapacity, shareCapacity } from '../../src/access/capacity.ts';
 import { createLoadShedder } from '../../src/concurrency/load-shedding.ts';
 import { limits } from '../../src/config/limits.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import { openRedis } from '../../src/store/redis/connection.ts';
 import { ownClocks } from '../support/clocks.ts';
 import { opened } from '../support/opened.ts';
 import { openTestStores } from '../support/stores.ts';
@@ -14,24 +13,13 @@ const shedder = createLoadShedder(100, 1);
 const OWN = shedder.state.perSecond;
 
 const stores = opened(openTestStores);
-let link: TcpProxy;
-let redis: RedisStore;
-beforeAll(async () => {
-  link = await TcpProxy.open({ port: stores.redisPort });
-  const url = new URL(stores.redisUrl);
-  url.port = String(link.port);
-  redis = await openRedis(url.href, () => {});
-});
-afterAll(async () => {
-  await redis?.close();
-  await link?.close();
-});
+const redis = opened(() => openRedis(stores.redisUrl, () => {}));
 beforeEach(() => stores.redis.del(KEY));
 
 const clocks = ownClocks();
 
-function share(aheadMs = 0, onError: (error: unknown) => void = () => {}): Capacity {
-  const capacity = clocks.run(aheadMs, () => shareCapacity(redis, shedder, onError));
+function share(aheadMs = 0): Capacity {
+  const capacity = clocks.run(aheadMs, () => shareCapacity(redis, shedder, () => {}));
   onTestFinished(() => capacity.stop());
   return capacity;
 }
@@ -57,26 +45,4 @@ it('does not count a process that stopped writing, whatever the clock of Redis w
   const all = [share(), share()];
   await expect.poll(() => counts(...all)).toEqual([2, 2]);
   expect(await stores.redis.hlen(KEY)).toBe(2);
-});
-
-it('counts the other processes while their figures are read, and after that failed', async () => {
-  const seen: number[] = [];
-  let failures = 0;
-  const see = () => seen.push(...counts(capacity));
-  const capacity: Capacity = share(0, () => {
-    failures++;
-    see();
-  });
-  share();
-  await expect.poll(() => counts(capacity)).toEqual([2]);
-  link.watch = (request) => {
-    if (!/hgetall|evalsha/i.test(request)) return 'pass';
-    see();
-    return 'drop';
-  };
-  onTestFinished(() => {
-    link.watch = null;
-  });
-  await expect.poll(() => failures).toBeGreaterThan(0);
-  expect(new Set(seen)).toEqual(new Set([2]));
 });

@@ -41,19 +41,7 @@ describe('a ticket', () => {
         expect(tickets.read(altered)).toBeNull();
       }),
     );
-    const text = tickets.issue({ saleId: 7, customer: 'ann', notBeforeMs: 1, expiresMs: 2 });
-    for (let at = 0; at < text.length; at++) {
-      const other = text[at] === 'A' ? 'B' : 'A';
-      expect(tickets.read(text.slice(0, at) + other + text.slice(at + 1))).toBeNull();
-    }
   });
-
-  it.each(['', '.', 'v1.', `v1.${'a'.repeat(200)}`, 'x'.repeat(10_000), 'v1..7.0.9.ann.', '\0'.repeat(90)])(
-    'is not %j',
-    (text) => {
-      expect(tickets.read(text)).toBeNull();
-    },
-  );
 
   it('is not issued if it would be too long to be read', () => {
     const given = { saleId: 1, notBeforeMs: 0, expiresMs: 0 };

@@ -78,28 +78,9 @@ it('an administrator’s token reaches every order, and the cause of an outage, 
       status: 'unavailable',
       stores: { postgres: 'ok', redis: 'does not answer' },
     });
-
-  // Wrong tokens count together, over all routes. A probe that sends one learns all the same whether the service is ready.
-  const guesses: (string | undefined)[] = [];
-  for (let n = 0; n < 10; n++)
-    for (const path of ['/readyz', order, '/tasks'])
-      guesses.push((await get(admin, path, `Bearer ${n}`)).problem);
-  expect(guesses.filter((problem) => problem === 'too-many-requests').length).toBeGreaterThan(5);
-  expect(await get(admin, '/readyz', 'Bearer old')).toMatchObject({
-    status: 503,
-    body: { status: 'unavailable', stores: { redis: 'does not answer' } },
-  });
-  expect((await get(admin, '/tasks')).status).toBe(200);
 });
 
-it('names ADMIN_PORT when its port is taken', async () => {
-  await using other = await startService(envOf(stores));
-  const taken = new URL(other.url).port;
-  const message = `another port: ADMIN_PORT=${Number(taken) + 1}`;
-  await expect(startService({ ...envOf(stores), ADMIN_PORT: taken })).rejects.toThrow(message);
-});
-
-it('bounds the connections to the admin port, and stops listening on both ports at once', async () => {
+it('bounds the connections to the admin port, which a stop closes, too', async () => {
   await using service = await startService({ ...envOf(stores), ADMIN_PORT: '0' });
   const adminPort = Number(new URL(service.adminUrl!).port);
   let open = 0;
@@ -111,26 +92,6 @@ it('bounds the connections to the admin port, and stops listening on both ports 
   await Promise.all(sockets.map((socket) => once(socket, 'connect')));
   await expect.poll(() => open).toBe(128);
   for (const socket of sockets) socket.destroy();
-
-  // A request that is never complete keeps the main server from ending.
-  const slow = connect(Number(new URL(service.url).port), '127.0.0.1').on('error', () => {});
-  slow.write(
-    'POST /sales/1/orders HTTP/1.1\r\nHost: test\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{',
-  );
-  let isSlowOpen = true;
-  slow.on('close', () => {
-    isSlowOpen = false;
-  });
-  await once(slow, 'ready');
-  await call(`${service.url}/healthz`); // the slow request has arrived by then
-  const stopped = service.stop();
-  const isRefused = () =>
-    new Promise<boolean>((resolve) => {
-      const probe = connect(adminPort, '127.0.0.1', () => probe.destroy());
-      probe.on('error', () => resolve(true)).on('close', () => resolve(false));
-    });
-  await expect.poll(isRefused).toBe(true);
-  expect(isSlowOpen).toBe(true);
-  slow.destroy();
-  await stopped;
+  await service.stop();
+  await expect(fetch(`${service.adminUrl}/healthz`)).rejects.toThrow('fetch failed');
 });

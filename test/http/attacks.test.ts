@@ -56,7 +56,6 @@ describe('a payment notification', () => {
     ['the newest secret', { secret: NEW }],
     ['the one before it', { secret: OLD }],
     ['another provider', { secret: OTHER }],
-    ['a clock that is 4 minutes late', { age: 4 }],
   ])('counts when it is signed by %s', async (_name, sent) => {
     const orderId = await order();
     expect(await notify(orderId, sent)).toMatchObject({ status: 200, body: { status: 'paid' } });
@@ -76,7 +75,7 @@ describe('a payment notification', () => {
 
   it('has one effect when it is replayed, and the same id of another provider is another one', async () => {
     const [first, second] = [await order(), await order()];
-    for (let n = 0; n < 3; n++) expect((await notify(first)).status).toBe(200);
+    for (const age of [0, 4, -4, 0]) expect((await notify(first, { age })).status).toBe(200); // also with another timestamp
     const same = { notificationId: `n-${first}` };
     expect(await notify(second, same)).toMatchObject({
       status: 200,
@@ -150,33 +149,14 @@ describe('a payment notification', () => {
     expect(await kindsOf(orderId)).toEqual([]);
   });
 
-  it('of a wrong amount does not learn the right one, which is logged', async () => {
-    const orderId = await order();
-    const answer = await notify(orderId, { amountCents: 1 });
-    expect(answer).toMatchObject({ status: 200, body: { result: 'unmatched', reason: 'amount-mismatch' } });
-    expect(JSON.stringify(answer.body)).not.toContain('500');
-    const isLogged = (line: string) =>
-      line.includes(`"orderId":"${orderId}"`) && line.includes('"expectedCents":500');
-    await expect.poll(() => signed.log.some(isLogged)).toBe(true);
-  });
-
   it('refunds the payments of a cancelled order only when they are signed, each once', async () => {
     const orderId = await order();
     await call(`${signed.url}/orders/${orderId}/cancel`, { method: 'POST' });
-    await notify(orderId, { secret: FOREIGN });
+    for (const wrong of [{ secret: FOREIGN }, { amountCents: 499 }])
+      expect((await notify(orderId, wrong)).body).not.toHaveProperty('orderId');
     expect(await statusOf(orderId)).toBe('cancelled');
     expect(await kindsOf(orderId)).toEqual([]);
     for (const id of ['r-1', 'r-1', 'r-2']) await notify(orderId, { notificationId: `${id}-${orderId}` });
     expect([await statusOf(orderId), await kindsOf(orderId)]).toEqual(['refund-due', ['refund', 'refund']]);
-  });
-
-  it.each<[string, Sent]>([
-    ['a foreign secret', { secret: FOREIGN }],
-    ['a wrong amount', { amountCents: 499 }],
-  ])('refunds nothing of an order that was never paid, with %s', async (_name, sent) => {
-    const orderId = await order();
-    await call(`${signed.url}/orders/${orderId}/cancel`, { method: 'POST' });
-    expect((await notify(orderId, sent)).body).not.toHaveProperty('orderId');
-    expect([await statusOf(orderId), await kindsOf(orderId)]).toEqual(['cancelled', []]);
   });
 });

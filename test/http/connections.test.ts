@@ -78,29 +78,3 @@ it.each([
   expect(closed).toBe(more > 0);
   if (more === 0) expect(answers).toBe(requests.length);
 });
-
-it('answered requests do not count: one connection carries any number of requests', async () => {
-  const sale = await createSale(service.url, 1_000);
-  const socket = connect(port(), '127.0.0.1');
-  let text = '';
-  socket.on('data', (chunk) => {
-    text += chunk;
-  });
-  for (let round = 1; round <= 5; round++) {
-    const requests = Array.from({ length: 50 }, (_, i) => purchase(sale.id, `user-${round}-${i}`));
-    socket.write(requests.join(''));
-    await expect.poll(() => text.match(/HTTP\/1\.1 (201|503)/g)?.length).toBe(round * 50);
-  }
-  socket.destroy();
-});
-
-it('serves the files of the API page with their types', async () => {
-  const types = { 'docs.css': 'text/css', 'docs.js': 'text/javascript', 'icon.svg': 'image/svg+xml' };
-  const files = await filesOfDocs();
-  expect(Object.keys(files).sort()).toEqual(Object.keys(types));
-  for (const [name, type] of Object.entries(types)) {
-    const { status, headers } = await call(service.url + files[name]);
-    expect([name, status, headers.get('content-type')?.split(';')[0]]).toEqual([name, 200, type]);
-    expect(headers.get('cache-control')).toBe('public, max-age=31536000, immutable');
-  }
-});

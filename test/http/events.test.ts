@@ -5,7 +5,6 @@ import { type AddressInfo, connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Response } from 'express';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { stateOf } from '../../src/domain/sale.ts';
 import { Broadcast } from '../../src/http/broadcast.ts';
 import { attempt, call, createSale, eventually, post } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
@@ -75,24 +74,6 @@ describe('a broadcast', () => {
     );
   });
 
-  it('counts listeners that wait for their first event: a rush after a restart keeps the bound', async () => {
-    let answer = () => {};
-    const answered = new Promise<void>((resolve) => {
-      answer = resolve;
-    });
-    const slow = new Broadcast<string>({
-      everyMs: 10,
-      read: () => answered.then(() => ({ values, nowMs: 7 })),
-      onError: (error) => errors.push(error),
-    });
-    const left = { destroyed: true } as Response;
-    const rush = ['a', 'a', 'other'].map((topic) => slow.listen(topic, left));
-    expect(slow.size).toBe(3);
-    answer();
-    expect(await Promise.all(rush)).toEqual([true, true, false]);
-    expect(slow.size).toBe(0);
-  });
-
   it('keeps streams open while the source fails', async () => {
     const one = await listenTo(`${url()}/a`);
     failure = new Error('down');
@@ -101,25 +82,6 @@ describe('a broadcast', () => {
     values.set('a', { n: 2 });
     await expect.poll(() => one.events.at(-1)!.n).toBe(2);
     one.close();
-  });
-
-  it('begins with the clock of now, also while the source fails', async () => {
-    const joined = async (since = 0) => {
-      const listener = await listenTo(`${url()}/a`);
-      await expect.poll(() => listener.events.length).toBeGreaterThan(0);
-      const now = listener.events[0]!.now as number;
-      expect(now).toBeGreaterThanOrEqual(Math.floor(since));
-      expect(now).toBeLessThanOrEqual(Math.ceil(storeNow()));
-      return listener;
-    };
-    const first = await joined();
-    failure = new Error('down');
-    const since = storeNow() + 300;
-    await expect.poll(storeNow).toBeGreaterThan(since);
-    const second = await joined(since);
-    failure = null;
-    first.close();
-    second.close();
   });
 
   it('keeps at most one frame for a client that does not read, which then gets the latest', async () => {
@@ -148,29 +110,6 @@ describe('a broadcast', () => {
     socket.destroy();
     values.set('a', { n: 3 });
   });
-
-  it('ends every stream when it closes', async () => {
-    const all = await Promise.all([listenTo(`${url()}/a`), listenTo(`${url()}/a`)]);
-    broadcast.close();
-    expect(await Promise.all(all.map(({ ended }) => ended))).toEqual([true, true]);
-    const late = await listenTo(`${url()}/a`);
-    await late.ended;
-  });
-});
-
-it.each([
-  ['scheduled', { startsAt: 2, remaining: 0 }],
-  ['open', { startsAt: 1, endsAt: 2, remaining: 1 }],
-  ['sold-out', { endsAt: 2, remaining: 0 }],
-  ['sold-out', { endsAt: 2, remaining: -3 }],
-  ['ended', { endsAt: 1, remaining: 1 }],
-  ['paused', { endsAt: 2, remaining: 1, paused: true }],
-  ['ended', { endsAt: 1, remaining: 1, paused: true }],
-])('a sale is %s with %o', (state, { startsAt, endsAt, remaining, paused }: Record<string, unknown>) => {
-  const iso = (ms: unknown) => (ms === undefined ? null : new Date(ms as number).toISOString());
-  const window = { startsAt: iso(startsAt), endsAt: iso(endsAt) };
-  const sale = { ...window, remaining: remaining as number, paused: paused === true };
-  expect(stateOf(sale, 1)).toBe(state);
 });
 
 describe('the events of a sale', () => {

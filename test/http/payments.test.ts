@@ -3,7 +3,7 @@ import { beforeAll, expect, it } from 'vitest';
 import { buy, call, createSale, post } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
-import { envOf, openTestStores } from '../support/stores.ts';
+import { contentsOf, envOf, openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
 const service = opened(() => startService(envOf(stores)));
@@ -11,15 +11,6 @@ let url: string;
 beforeAll(() => {
   url = service.url;
 });
-
-/** Everything that is in the database, as one text. */
-async function everything(): Promise<string> {
-  const tables = ['sales', 'orders', 'points_entries', 'payment_notifications', 'mirror_outbox'];
-  const queries = tables.map((table) => `SELECT * FROM ${table} ORDER BY id`);
-  queries.push('SELECT id, key, payload FROM tasks ORDER BY id'); // without state: it changes in the background
-  const rows = await Promise.all(queries.map((query) => stores.sql.query(query)));
-  return JSON.stringify(rows.map((result) => result.rows));
-}
 
 it('an order id in capitals is the same order, also in its tasks', async () => {
   const { id } = await createSale(url, 1);
@@ -73,7 +64,7 @@ it("a payment that is no order's is recorded once and listed, and takes effect o
   const notify = (payment: object) => post(`${url}/payments/notifications`, payment);
   const first = { notificationId: `n-${one.orderId}`, orderId: one.orderId, amountCents: 500 };
   expect(await notify(first)).toMatchObject({ status: 200, body: { status: 'paid' } });
-  const before = await everything();
+  const before = await contentsOf(stores);
   const unmatched = [
     { reason: 'unknown-order', ...payment },
     { reason: 'amount-mismatch', notificationId: 'less', orderId: other.orderId, amountCents: 499 },
@@ -82,7 +73,7 @@ it("a payment that is no order's is recorded once and listed, and takes effect o
   ];
   for (const { reason, ...given } of [...unmatched, ...unmatched])
     expect(await notify(given)).toMatchObject({ status: 200, body: { result: 'unmatched', reason } });
-  expect(await everything()).toBe(before);
+  expect(await contentsOf(stores)).toBe(before);
   const newestFirst = unmatched.map((one) => ({ ...one, times: 2, actor: 'admin:loopback' })).reverse();
   expect((await call(`${url}/payments/unmatched`)).body).toMatchObject(newestFirst);
   const { rows } = await stores.sql.query(

@@ -3,11 +3,7 @@
  * service refuses or cuts a connection, the client repeats the attempt at the other service, as customers do.
  */
 
-import { once } from 'node:events';
-import { createServer } from 'node:http';
-import { type AddressInfo, connect } from 'node:net';
 import { expect, it } from 'vitest';
-import { stopListening } from '../../src/http/listen.ts';
 import { users } from '../support/client.ts';
 import { bySize } from '../support/tier.ts';
 import { World } from '../support/world.ts';
@@ -60,24 +56,4 @@ it('a rolling restart leaves no attempt without its order', { timeout: 600_000 }
   await Promise.all(shopping);
   expect(lost).toEqual([]);
   expect((await sale.units()).sold).toBe(accepted);
-});
-
-it('a stopping service tells no client to leave while it listens', async () => {
-  const seen: [connection: unknown, isListening: boolean][] = [];
-  const server = createServer((_req, res) => {
-    seen.push([res.getHeader('connection'), server.listening]);
-    res.end();
-  });
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-  const client = connect((server.address() as AddressInfo).port, '127.0.0.1');
-  const ask = () => client.write('GET / HTTP/1.1\r\nHost: test\r\n\r\n');
-  ask();
-  await once(client, 'data');
-  ask(); // in the server's socket when the server stops
-  const stopped = stopListening(server);
-  await once(client, 'data');
-  client.destroy();
-  await stopped;
-  expect(seen).toHaveLength(2);
-  expect(seen).not.toContainEqual(['close', true]);
 });

@@ -220,39 +220,23 @@ it('Postgres has no connection left', () =>
     };
   }));
 
-it('Postgres accepts no new connection', () =>
-  expectOnly503(async () => {
-    const name = new URL(stores.databaseUrl).pathname.slice(1);
-    const admin = new URL(stores.ownerUrl);
-    admin.pathname = '/postgres';
-    const allow = async (allowed: boolean) => {
-      const client = new pg.Client({ connectionString: admin.href });
-      await client.connect();
-      await client.query(`ALTER DATABASE ${name} ALLOW_CONNECTIONS ${allowed}`);
-      await client.query(
-        `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'stampede'`,
-      );
-      await client.end();
-    };
-    await allow(false);
-    return () => allow(true);
-  }));
-
 it('Postgres has locked rows', () =>
   expectOnly503(() =>
     holding('SELECT FROM sales FOR UPDATE; SELECT FROM orders FOR UPDATE; SELECT FROM tasks FOR UPDATE'),
   ));
 
-it('Postgres is silent', () =>
-  expectOnly503(async () => {
-    links.postgres.set('black-hole');
-    return async () => void links.postgres.set('pass');
-  }));
-
-it.each([
+const STORES = [
   ['Postgres', 'postgres'],
   ['Redis', 'redis'],
-] as const)('%s resets its connections', (_name, store) =>
+] as const;
+it.each(STORES)('%s is silent', (_name, store) =>
+  expectOnly503(async () => {
+    links[store].set('black-hole');
+    return async () => void links[store].set('pass');
+  }),
+);
+
+it.each(STORES)('%s resets its connections', (_name, store) =>
   expectOnly503(
     async () => () => Promise.resolve(),
     async () => {
@@ -288,16 +272,6 @@ it('Redis became a replica', () =>
     };
   }));
 
-it('Redis became a replica that waits for its first data', () =>
-  expectOnly503(async () => {
-    await config('replica-serve-stale-data', 'no');
-    await withRedis((redis) => redis.replicaof('127.0.0.1', 1));
-    return async () => {
-      await withRedis((redis) => redis.replicaof('NO', 'ONE'));
-      await config('replica-serve-stale-data', 'yes');
-    };
-  }));
-
 it('Redis runs a script that does not end', () =>
   expectOnly503(async () => {
     await config('busy-reply-threshold', '1');
@@ -319,10 +293,4 @@ it('Redis has another password', () =>
     return async () => {
       await withRedis((redis) => redis.config('SET', 'requirepass', ''), 'another');
     };
-  }));
-
-it('Redis is silent', () =>
-  expectOnly503(async () => {
-    links.redis.set('black-hole');
-    return async () => void links.redis.set('pass');
   }));

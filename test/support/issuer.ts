@@ -23,12 +23,10 @@ export interface Issuer extends AsyncDisposable {
   token(sub: string, claims?: Claims, signing?: Signing): Promise<string>;
   /** A key that the JWKS does not list. */
   foreignKeys(): Promise<Keys>;
-  /** Publishes a new key beside the last one, and signs with it. */
+  /** Publishes a new key in place of the last one, and signs with it. */
   rotate(): Promise<void>;
-  /** Publishes the newest key only. */
-  retire(): void;
-  /** The published keys, the newest last. */
-  readonly published: readonly Keys[];
+  /** The key that is published. */
+  readonly published: Keys;
 }
 
 export interface Signing {
@@ -37,29 +35,25 @@ export interface Signing {
 }
 
 export async function openIssuer(): Promise<Issuer> {
-  let published = [await keysNamed('key-1')];
+  let published = await keysNamed('key-1');
   let rotations = 1;
   const server: Server = createServer(async (_req, res) => {
-    const jwk = async ({ kid, publicKey }: Keys) => ({ ...(await exportJWK(publicKey)), kid, alg: 'ES256' });
-    res.end(JSON.stringify({ keys: await Promise.all(published.map(jwk)) }));
+    const { kid, publicKey } = published;
+    res.end(JSON.stringify({ keys: [{ ...(await exportJWK(publicKey)), kid, alg: 'ES256' }] }));
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
   return {
     env: { AUTH: 'jwt', AUTH_JWKS_URL: url, AUTH_ISSUER: ISSUER, AUTH_AUDIENCE: AUDIENCE },
-    token(sub, claims = {}, { keys = published.at(-1)!, header = {} } = {}) {
+    token(sub, claims = {}, { keys = published, header = {} } = {}) {
       const exp = Math.floor(Date.now() / 1_000) + 300;
-      const { kid } = published.at(-1)!;
       return new SignJWT({ sub, iss: ISSUER, aud: AUDIENCE, exp, ...claims })
-        .setProtectedHeader({ alg: 'ES256', kid, ...header })
+        .setProtectedHeader({ alg: 'ES256', kid: published.kid, ...header })
         .sign(keys instanceof Uint8Array ? keys : keys.privateKey);
     },
     foreignKeys: () => keysNamed('foreign'),
     async rotate() {
-      published = [...published.slice(-1), await keysNamed(`key-${++rotations}`)];
-    },
-    retire() {
-      published = published.slice(-1);
+      published = await keysNamed(`key-${++rotations}`);
     },
     get published() {
       return published;

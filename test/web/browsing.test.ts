@@ -1,8 +1,6 @@
 /** The pages in a real browser, except orders: lists, streams, amounts and times, a missing page, the description of the API. */
-import { randomUUID } from 'node:crypto';
-import type { Page, Request } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import { attempt, createSale } from '../support/client.ts';
+import { createSale } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
@@ -13,8 +11,6 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
   const service = opened(() => startService(envOf(stores)));
   const browser = opened(openBrowser);
 
-  const shop = (saleId: number) => `${service.url}/shop/${saleId}`;
-  const newName = () => `c-${randomUUID().slice(0, 8)}`;
   const inAnHour = () => new Date(Date.now() + 3_600_000).toISOString();
 
   it('lists what is on sale, also without script, on further pages, and says when there is nothing', async () => {
@@ -49,61 +45,6 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
         },
         { javaScriptEnabled },
       );
-    await visit(browser, `${service.url}/console`, async (page) => {
-      await page.click('text=Show older sales');
-      await page.waitForSelector('text=Newer 61');
-      await page.fill('input[type=search]', 'bold');
-      await page.waitForSelector('text=<b>bold</b>');
-      await page.locator('text=Newer').first().waitFor({ state: 'detached' });
-      await page.selectOption('select', 'ended');
-      await page.waitForSelector('text=No sale matches');
-    });
-  });
-
-  it('opens one stream for all visible pages of a sale, and none for a hidden page', async () => {
-    const { id } = await createSale(service.url, 20);
-    let sold = 0;
-    const open = new Set<Request>();
-    await visit(
-      browser,
-      shop(id),
-      async (first) => {
-        const context = first.context();
-        const pages = [first];
-        while (pages.length < 3) pages.push(await context.newPage());
-        for (const page of pages.slice(1)) await page.goto(shop(id));
-        const seesSale = async (seeing: readonly Page[]) => {
-          await attempt(service.url, id, newName());
-          const left = `.product .numeral:text-is("${20 - ++sold}")`;
-          await Promise.all(seeing.map((page) => page.waitForSelector(left)));
-          expect(open.size).toBe(1);
-        };
-        await seesSale(pages);
-        await pages.shift()!.close(); // the page that held the stream
-        await seesSale(pages);
-        const show = (state: 'hidden' | 'visible') =>
-          Promise.all(
-            pages.map((page) =>
-              page.evaluate(
-                `Object.defineProperty(document, 'visibilityState', { configurable: true, value: '${state}' });
-                document.dispatchEvent(new Event('visibilitychange'))`,
-              ),
-            ),
-          );
-        await show('hidden');
-        await expect.poll(() => open.size).toBe(0);
-        await show('visible');
-        await seesSale(pages);
-      },
-      {},
-      async (page) => {
-        page.context().on('request', (one) => one.url().endsWith('/events') && open.add(one));
-        page.context().on('requestfailed', (one) => open.delete(one));
-        page.on('close', () => {
-          for (const one of open) if (one.frame().page() === page) open.delete(one);
-        });
-      },
-    );
   });
 
   it('shows amounts in the currency, with its smallest unit, names in their own direction, and when a sale ends', async () => {
@@ -122,24 +63,6 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
         },
         { javaScriptEnabled, timezoneId: 'Asia/Kolkata' },
       );
-    const newZealand = { timezoneId: 'Pacific/Auckland' };
-    await visit(
-      browser,
-      `${yen.url}/console`,
-      async (page) => {
-        await page.waitForSelector(`.sale-row:has-text("${name}") >> text=/until .* GMT[+]1[23]/`);
-        await page.click('text=New sale');
-        await page.waitForSelector('text=Empty: never. Time in Pacific/Auckland');
-        await page.fill('input[name=name]', 'Umbrella');
-        await page.fill('input[name=price]', '1250');
-        await page.keyboard.press('Enter');
-        await page.waitForSelector('[aria-live] >> text=is created');
-        await page.waitForSelector('h2:focus:has-text("Sales")');
-        await page.waitForSelector('text=¥1,250');
-        await inspect(page);
-      },
-      newZealand,
-    );
   });
 
   it('shows a page where there is none, and describes the API in one', async () => {

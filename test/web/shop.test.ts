@@ -167,18 +167,4 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await shows(page, 'text=There is no such sale');
     });
   });
-
-  it('works by keyboard alone, and announces the order', async () => {
-    const { id } = await createSale(service.url, 1);
-    await visit(browser, shop(id), async (page) => {
-      await page.focus('input[name=customer]');
-      await page.keyboard.type(NAME);
-      await page.keyboard.press('Enter');
-      await page.waitForSelector('text=Your order is reserved');
-      expect(await page.evaluate('document.activeElement.textContent')).toBe('Your order is reserved');
-      await page.keyboard.press('Tab');
-      await page.keyboard.press('Enter');
-      await page.waitForSelector('h2:focus:has-text("Your order is paid")');
-    });
-  });
 });
