@@ -1,14 +1,13 @@
 /** AUTH=jwt on a running service, with an issuer of tokens on loopback: who may do what, tickets, and their turns. */
-import { createHash } from 'node:crypto';
 import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { zeroBits } from '../../src/access/bot-check.ts';
 import { createIdentity, customerId } from '../../src/access/identity.ts';
 import { createTickets, serviceKeys } from '../../src/access/ticket.ts';
 import { waitOf } from '../../src/http/routes/tickets.ts';
 import { type Answer, call, eventually } from '../support/client.ts';
 import { AUDIENCE, ISSUER, openIssuer, publicPem } from '../support/issuer.ts';
 import { opened } from '../support/opened.ts';
+import { solve } from '../support/proof.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 
@@ -236,12 +235,9 @@ describe('the proof of work', () => {
     };
     const refused = await ask(ann, {});
     expect(refused).toMatchObject({ status: 403, problem: 'proof-required' });
-    const { challenge, bits } = refused.body as unknown as { challenge: string; bits: number };
-    let nonce = 0;
-    while (zeroBits(createHash('sha256').update(`${challenge}.${nonce}`).digest()) < bits) nonce++;
-    const proof = { challenge, nonce: String(nonce) };
+    const proof = await solve(refused.body);
     expect(await ask(ben, { proof })).toMatchObject({ status: 403 });
-    const wrong = { proof: { ...proof, nonce: `${nonce + 1}` } };
+    const wrong = { proof: { ...proof, nonce: `${Number(proof.nonce) + 1}` } };
     expect((await ask(ann, wrong)).status).toBe(403);
     const { status, body } = await ask(ann, { proof });
     expect(status).toBe(201);

@@ -3,7 +3,6 @@
  * problem is seen at least once, a linter reads the document, and a client generated from the document buys.
  */
 import { execFile } from 'node:child_process';
-import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { rm, symlink, writeFile } from 'node:fs/promises';
 import { type AddressInfo, connect } from 'node:net';
@@ -15,7 +14,6 @@ import { generateSource } from 'oazapfts';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { TcpProxy } from '../../lab/proxy.ts';
-import { zeroBits } from '../../src/access/bot-check.ts';
 import { createTickets, serviceKeys } from '../../src/access/ticket.ts';
 import { createHttpServer } from '../../src/http/node-server.ts';
 import { problems } from '../../src/http/problems.ts';
@@ -23,6 +21,7 @@ import { type Answer, call, eventually } from '../support/client.ts';
 import { AUDIENCE, openIssuer } from '../support/issuer.ts';
 import { document, operationOf, operations, undescribed } from '../support/openapi.ts';
 import { opened } from '../support/opened.ts';
+import { solve } from '../support/proof.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 
@@ -221,10 +220,7 @@ it('describes what AUTH=jwt answers, also without Postgres', async () => {
       }),
     );
   const refused = await expectGuarded(`POST /sales/${id}/tickets`, 'proof-required', {}, token);
-  const { challenge, bits } = refused.body as { challenge: string; bits: number };
-  let nonce = 0;
-  while (zeroBits(createHash('sha256').update(`${challenge}.${nonce}`).digest()) < bits) nonce++;
-  const proof = { challenge, nonce: String(nonce) };
+  const proof = await solve(refused.body);
   await expectGuarded(`POST /sales/${id}/tickets`, 201, { proof }, token);
   await expectGuarded(`POST /sales/${id}/tickets`, 'unauthorized', {});
   await expectGuarded(`POST /sales/${id}/waitlist`, 'unauthorized', {});
