@@ -160,16 +160,4 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await inspect(page);
     });
   });
-
-  it('is refused through a proxy, and says what to do', async () => {
-    await visit(
-      browser,
-      `${service.url}/console`,
-      async (page) => {
-        await page.waitForSelector('text=Only this machine has access');
-        await inspect(page);
-      },
-      { extraHTTPHeaders: { 'x-forwarded-for': '192.0.2.1' } },
-    );
-  });
 });
