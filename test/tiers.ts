@@ -35,7 +35,6 @@ export const FULL_ONLY = [
   'test/lab/far-stores.test.ts',
   'test/lab/service.test.ts',
   'test/lab/stores.test.ts',
-  'test/local/deleted-folder.test.ts',
   'test/local/postgres-server.test.ts',
   'test/local/stores.test.ts',
   'test/locks/*.test.ts',

@@ -1,12 +1,11 @@
 /** Started as root, the local stores run as other accounts. Without root these tests are skipped: only root can change accounts. */
-import { chownSync, cpSync, mkdtempSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { chownSync, cpSync, mkdtempSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { Redis } from 'ioredis';
 import { describe, expect, test } from 'vitest';
 import { startPostgresServer } from '../../src/local/postgres-server.ts';
 import { sendSignal } from '../../src/local/processes.ts';
 import { findRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
-import { chooseAccount } from '../../src/local/server-account.ts';
 import {
   expectNoProcessOn,
   FAST,
@@ -57,42 +56,17 @@ describe.runIf(isRoot && isLinux)('as root (skipped without root: only root can 
     expect(files.length).toBeGreaterThan(100);
   });
 
-  test('Redis takes over the data of an earlier run as root', async () => {
-    const folder = join(temporaryFolder(), 'redis');
-    const first = await startRedisServer({ folder });
-    await withRedis(first.url, (redis) => redis.set('kept', 'yes'));
-    const { uids } = idsOf(first.pid);
-    await first.stop();
-    const aof = join(folder, 'appendonlydir');
-    for (const path of [folder, aof, join(aof, 'appendonly.aof.1.incr.aof')]) gives(path, 0);
-    const second = await startRedisServer({ folder });
-    expect(await withRedis(second.url, (redis) => redis.get('kept'))).toBe('yes');
-    expect(await withRedis(second.url, (redis) => redis.bgrewriteaof())).toContain('started');
-    expect(idsOf(second.pid).uids).toEqual(uids);
-    expect(statSync(aof).uid).toBe(uids[0]);
-    await second.stop();
-  });
-
-  test("Postgres takes over root's data; where the folder has an owner, as that one", async () => {
-    const parent = temporaryFolder();
-    const folder = join(parent, 'postgres');
-    const first = await startPostgresServer({ folder, args: FAST });
-    await query(first.url(), 'CREATE TABLE kept AS SELECT 1 AS value');
-    await first.stop();
-    gives(parent, DAEMON);
-    for (const path of [folder, join(folder, 'data')]) gives(path, 0);
-    const second = await startPostgresServer({ folder, args: FAST });
-    expect(new Set(idsOf(second.pid).uids)).toEqual(new Set([DAEMON]));
-    expect(await query(second.url(), 'SELECT value FROM kept')).toEqual([{ value: 1 }]);
-    expect(statSync(join(folder, 'data', 'PG_VERSION')).uid).toBe(DAEMON);
-    await second.stop();
-  });
-
-  test('both stores run and restart in a folder that only root may enter, closed to every other account', async () => {
+  test('both stores run and restart in a folder that only root may enter, where an earlier run as root left data', async () => {
     const closed = mkdtempSync(join(temporaryFolder(), 'closed-'));
     const program = join(closed, 'redis-server');
     cpSync((await findRedisServer())!.path, program);
     const folders = { postgres: join(closed, 'local', 'postgres'), redis: join(closed, 'local', 'redis') };
+    const ofRoot = [
+      'postgres',
+      'postgres/data',
+      'redis',
+      ...['', '/appendonly.aof.1.incr.aof'].map((file) => `redis/appendonlydir${file}`),
+    ];
     for (const round of [1, 2]) {
       const postgres = await startPostgresServer({ folder: folders.postgres, args: FAST });
       const redis = await startRedisServer({ folder: folders.redis, program });
@@ -117,45 +91,8 @@ describe.runIf(isRoot && isLinux)('as root (skipped without root: only root can 
         }
       }
       await Promise.all([postgres.stop(), redis.stop()]);
+      if (round === 1) for (const path of ofRoot) gives(join(closed, 'local', path), 0);
     }
     for (const path of [closed, folders.postgres, folders.redis]) expect(statSync(path).mode & 0o077).toBe(0);
   });
-
-  test('without an account of its own a server uses a user id that no account has', async () => {
-    const known = new Set(
-      readFileSync('/etc/passwd', 'utf8')
-        .split('\n')
-        .map((line) => Number(line.split(':')[2])),
-    );
-    // This program refuses every account but an unnamed user id: only the order matters here.
-    const folder = temporaryFolder();
-    const script = join(folder, 'only-unnamed');
-    writeFileSync(script, '#!/bin/sh\n[ "$(id -u)" -ge 65520 ] && [ "$(id -u)" -lt 65534 ]\n', {
-      mode: 0o755,
-    });
-    const { account } = await chooseAccount({
-      server: 'Redis',
-      folder,
-      program: { path: script, tree: script },
-    });
-    expect(account.ids!.uid).toBeGreaterThanOrEqual(65_520);
-    expect(known).not.toContain(account.ids!.uid);
-  });
-
-  test.each(['Postgres', 'Redis'] as const)(
-    '%s: the refusal names each account, its error, and the remedies',
-    async (server) => {
-      const folder = temporaryFolder();
-      const script = join(folder, 'refuses');
-      writeFileSync(script, '#!/bin/sh\necho not for you >&2\nexit 1\n', { mode: 0o755 });
-      await expect(
-        chooseAccount({ server, folder, program: { path: script, tree: script } }),
-      ).rejects.toMatchObject({
-        code: 'server-account',
-        message: expect.stringMatching(
-          /as nobody: not for you[\s\S]*unprivileged user[\s\S]*(DATABASE|REDIS)_URL/,
-        ),
-      });
-    },
-  );
 });

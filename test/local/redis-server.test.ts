@@ -1,10 +1,10 @@
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { expect, test } from 'vitest';
 import { startRedisServer } from '../../src/local/redis-server.ts';
-import { processesOn, quiet, temporaryFolder } from './support.ts';
+import { quiet, temporaryFolder } from './support.ts';
 
 async function withRedis<T>(url: string, use: (redis: Redis) => Promise<T>): Promise<T> {
   const redis = new Redis(url, { maxRetriesPerRequest: 0, retryStrategy: () => null });
@@ -73,24 +73,4 @@ test('a taken port that the caller asked for is an error; without one, others ar
   expect(starts()).toBe(1 + 5);
   expect(sent).toBe('');
   await new Promise((resolve) => stranger.close(resolve));
-});
-
-test("a damaged AOF: Redis's own words and the folder", async () => {
-  const folder = temporaryFolder();
-  const server = await startRedisServer({ folder });
-  await withRedis(server.url, (redis) => redis.set('a', '1'));
-  await server.stop();
-  const files = readdirSync(join(folder, 'appendonlydir'));
-  const log = files.find((name) => name.endsWith('.incr.aof'));
-  writeFileSync(
-    join(folder, 'appendonlydir', log!),
-    '*3\r\n$3\r\nSET\r\nrubbish, and more of it\r\n*1\r\n$4\r\nPING\r\n',
-  );
-  await expect(startRedisServer({ folder })).rejects.toMatchObject({
-    code: 'redis-failed',
-    message: expect.stringMatching(
-      new RegExp(`${folder}[\\s\\S]*(redis-check-aof|Bad file format)[\\s\\S]*delete ${folder}`),
-    ),
-  });
-  expect(processesOn(folder)).toEqual([]);
 });
