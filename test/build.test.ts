@@ -13,7 +13,6 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { startLocalStores } from '../src/local/stores.ts';
 import { copySources } from './support/service.ts';
 
 const SCRIPT = 'scripts/build.js';
@@ -92,19 +91,4 @@ it('builds what a changed source needs, and nothing when none has changed', asyn
   expect(help().stderr).toMatch(/src\/config\/arguments\.ts:\d+/);
   appendFileSync(path.join(copy.folder, 'src/config/arguments.ts'), '!\n');
   expect(build()).toMatchObject({ status: 1, stderr: expect.stringContaining('src/config/arguments.ts') });
-});
-
-/** Skipped where the kernel does not let root mount, such as in an unprivileged container. */
-it.runIf(isRoot)('a read-only file system: no advice to change the owner', async ({ skip }) => {
-  const mount = (...args: string[]) => spawnSync('mount', args).status === 0;
-  if (!mount('--bind', folder, folder)) return skip();
-  try {
-    if (!mount('-o', 'remount,ro,bind', folder)) return skip();
-    expect(check().stderr).toContain('(EROFS). The file system is read-only: copy the project');
-    const stores = startLocalStores({ folder: inFolder('.local'), postgres: true, redis: false, say() {} });
-    const message = expect.stringMatching(/file system is read-only. Run a copy/);
-    await expect(stores).rejects.toMatchObject({ code: 'folder-unusable', message });
-  } finally {
-    spawnSync('umount', [folder]);
-  }
 });

@@ -10,7 +10,6 @@ import { pendingWork } from '../support/judge.ts';
 import { opened } from '../support/opened.ts';
 import { entryOf, installService, startService, type TestService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
-import { bySize } from '../support/tier.ts';
 
 const AGREES = 'Redis agrees with Postgres.\n';
 
@@ -34,19 +33,6 @@ function reconcile(
   });
 }
 
-describe('without a configuration', () => {
-  it.each([
-    [{}, 'DATABASE_URL must name the Postgres of the service'],
-    [{ DATABASE_URL: 'postgresql://127.0.0.1:1/x' }, 'REDIS_URL must name the Redis of the service'],
-    [{ STRATEGY: 'luck' }, 'STRATEGY="luck" must be one of'],
-  ])('%j: says what is missing, and exits with 2', async (env, sentence) => {
-    const { code, out, err } = await reconcile(env);
-    expect({ code, out }).toEqual({ code: 2, out: '' });
-    expect(err).toContain(sentence);
-    expect(err).not.toContain(' at '); // no stack
-  });
-});
-
 describe('beside a service with local stores', () => {
   it('finds the stores while the service runs, and fails otherwise', async () => {
     await using installed = await installService();
@@ -65,13 +51,9 @@ describe('beside a service with local stores', () => {
 });
 
 /** What differs between the copies of sales is tested in process: test/store/reload.test.ts. */
-const STRATEGIES = bySize({
-  core: ['segmented-lock'],
-  full: ['segmented-lock'],
-  nightly: ['lua', 'segmented-lock'],
-});
+const STRATEGY = 'segmented-lock';
 
-describe.each(STRATEGIES)('%s', (STRATEGY) => {
+describe(STRATEGY, () => {
   const stores = opened(openTestStores);
   const start = () => startService({ ...envOf(stores), STRATEGY });
   const run = (...args: string[]) => reconcile({ ...envOf(stores), STRATEGY }, args);
@@ -79,9 +61,7 @@ describe.each(STRATEGIES)('%s', (STRATEGY) => {
   const sql = (text: string, values: unknown[]) => stores.sql.query(text, values);
   /** Adds units in Redis that Postgres does not have. */
   const addUnits = (saleId: number, units: number) =>
-    STRATEGY === 'lua'
-      ? stores.redis.hincrby(key(saleId, 'state'), 'remaining', units)
-      : stores.redis.hincrby(key(saleId, 'segments'), '7', units);
+    stores.redis.hincrby(key(saleId, 'segments'), '7', units);
 
   /** The data of the sales in both stores. */
   async function everything(): Promise<unknown> {
@@ -148,7 +128,7 @@ describe.each(STRATEGIES)('%s', (STRATEGY) => {
     await release(sales[3]!);
 
     const madeMs = Date.now() - 60_000;
-    const reservedAt = STRATEGY === 'lua' ? `${madeMs}` : `${madeMs}:7`;
+    const reservedAt = `${madeMs}:7`;
     await stores.redis.zadd(keyOf(4, 'reservations'), madeMs, `dead ${ABANDONED} ${reservedAt}`);
     await stores.redis.hset(keyOf(4, 'buyers'), 'dead', `${ABANDONED} ${reservedAt}`);
     await addUnits(idOf(4), -1);
@@ -190,7 +170,7 @@ describe.each(STRATEGIES)('%s', (STRATEGY) => {
   });
 
   it('a sale that cannot be compared: the others are', async () => {
-    const state = keyOf(7, STRATEGY === 'lua' ? 'state' : 'segments');
+    const state = keyOf(7, 'segments');
     await stores.redis.rename(state, `${state}-kept`);
     await stores.redis.set(state, 'of another type');
     const { code, out } = await run('--check');

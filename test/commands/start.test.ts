@@ -1,13 +1,10 @@
-/** What `npm start` does before it serves. */
-import { execFile } from 'node:child_process';
 import { rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import path from 'node:path';
-import { promisify } from 'node:util';
 import { afterEach, describe, expect, it } from 'vitest';
 import { call } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
-import { entryOf, installService, type Run, startService } from '../support/service.ts';
+import { installService, type Run, startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
@@ -51,17 +48,6 @@ describe('a file .env', () => {
     expect(body).toMatchObject({ active: 'optimistic', lock: 'redis-fair' });
   });
 
-  it('is read by the reconciliation', async () => {
-    await writeEnv(envOf(stores));
-    const options = { cwd: installed.folder, env: { PATH: process.env.PATH } };
-    const { stdout } = await promisify(execFile)(
-      process.execPath,
-      [entryOf('reconcile', installed.folder), '--check'],
-      options,
-    );
-    expect(stdout).toBe('Redis agrees with Postgres.\n');
-  });
-
   it('that is invalid is rejected like the environment', async () => {
     await writeEnv({ STRATEGY: 'luaa', SEGMENTS: '-1', HOSTS: '::1' });
     const said = await failure(envOf(stores));
@@ -69,18 +55,6 @@ describe('a file .env', () => {
     expect(said).toContain('HOSTS in .env is unknown; did you mean HOST?');
     expect(said).toContain('STRATEGY="luaa"');
   });
-
-  it('that is a folder is rejected', async () => {
-    await promisify(execFile)('mkdir', [path.join(installed.folder, '.env')]);
-    expect(await failure(envOf(stores))).toContain('.env cannot be read');
-  });
-});
-
-it('an argument is refused, and --help says where settings go', async () => {
-  const run = (argument: string) =>
-    promisify(execFile)(process.execPath, [entryOf('start'), argument]).catch((error) => error);
-  expect((await run('--port')).stderr).toBe('there is no option --port; --help lists them\n');
-  expect((await run('--help')).stdout).toContain('PORT=4000 npm start');
 });
 
 it('a taken port is reported before any store is contacted, also with WORKERS=2', async () => {
@@ -93,13 +67,6 @@ it('a taken port is reported before any store is contacted, also with WORKERS=2'
     `Port ${port} is in use. Stop the process that listens there, or choose another port: PORT=${port + 1} npm start`,
   );
   await new Promise((resolve) => other.close(resolve));
-});
-
-it('a start that cannot reach Redis says so, and what to check, and logs no error', async () => {
-  const output = await failure({ ...envOf(stores), REDIS_URL: 'redis://127.0.0.1:1' });
-  expect(output).toContain('Cannot use Redis at 127.0.0.1:1: connect ECONNREFUSED');
-  expect(output).toContain('Check ');
-  expect(output).not.toMatch(/"level":[3456]0|\n {4}at /);
 });
 
 const down = 'redis://127.0.0.1:1';
@@ -156,13 +123,6 @@ describe.runIf(process.getuid?.() === 0 && process.platform === 'linux')(
       await expect
         .poll(async () => (await call(`${url}/readyz`)).body)
         .toEqual({ status: 'ok', stores: { postgres: 'ok' } });
-    });
-
-    it('refuses what needs Redis, and names it and the strategies that do not', async () => {
-      const said = await failure({ ...env(), STRATEGY: 'lua' }, HIDE_REDIS);
-      expect(said).toMatch(/neither redis-server nor valkey-server is installed/);
-      expect(said).toMatch(/STRATEGY="lua" needs Redis, and there is none: .*skip-locked, group-commit/);
-      expect(said).not.toContain('    at ');
     });
   },
 );

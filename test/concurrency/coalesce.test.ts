@@ -27,15 +27,6 @@ it('shares the next run, not the one in progress: its result could be older than
   expect(await Promise.all(later)).toEqual([1, 1, 1]);
 });
 
-it('runs different keys beside each other', async () => {
-  const { runs, work } = workOnDemand();
-  const shared = coalesce(work);
-  const both = [shared('a'), shared('b')];
-  expect(runs.map(({ key }) => key)).toEqual(['a', 'b']);
-  for (const run of runs) run.end();
-  expect(await Promise.all(both)).toEqual([0, 1]);
-});
-
 it('passes a failure to the callers of that run only', async () => {
   const { runs, work } = workOnDemand();
   const shared = coalesce(work);

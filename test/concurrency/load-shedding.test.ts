@@ -99,16 +99,6 @@ it('finds the limit that the stores can serve in time, whether they become faste
   expect(overload(5_000, 2_000)).toBeGreaterThan(350);
 });
 
-it('ignores idle times', () => {
-  const { limit } = admission.state;
-  for (let i = 0; i < 100; i++) {
-    expect(admission.enter()).toBe(true);
-    vi.advanceTimersByTime(50);
-    admission.leave();
-  }
-  expect(admission.state.limit).toBe(limit);
-});
-
 it('keeps the limit within its bounds', () => {
   expect(overload(100_000, 3_000)).toBe(1_000);
   for (let i = 0; i < 20; i++) {

@@ -1,4 +1,3 @@
-import { tracingChannel } from 'node:diagnostics_channel';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { microBatcher } from '../../src/concurrency/micro-batcher.ts';
 import { limits } from '../../src/config/limits.ts';
@@ -91,34 +90,6 @@ describe('batches', () => {
     batches[0]!.end();
     expect(await submitMany(29)).toEqual([30, 30]);
     expect(await submitMany(1)).toEqual([30, 30, 30]);
-  });
-
-  it('take those that arrive together, up to a number below which they are not divided', async () => {
-    const answers = Array.from({ length: limits.leastBatch + 1 }, (_, i) => submit(1, String(i)));
-    await turn();
-    expect(sizes()).toEqual([limits.leastBatch]); // the one left is not its share
-    await endAll();
-    await Promise.all(answers);
-    expect(reported).toEqual([limits.leastBatch, 1]);
-  });
-
-  it('are traced for a subscriber, with what waited', async () => {
-    const seen: unknown[] = [];
-    const subscriber = { asyncEnd: (context: object) => void seen.push(context) };
-    const channel = tracingChannel('stampede:trace') as unknown as Record<
-      'subscribe' | 'unsubscribe',
-      (subscriber: object) => void
-    >;
-    channel.subscribe(subscriber);
-    const answers = await submitInTurn(...'abcde');
-    await endAll();
-    await Promise.all(answers);
-    channel.unsubscribe(subscriber);
-    const batch = (size: number) => ({
-      name: 'letters',
-      batch: { size, left: 0, sinceMs: expect.any(Number) },
-    });
-    expect(seen).toEqual([batch(1), batch(1), batch(1), batch(2)]);
   });
 
   it('leave their key when the last has ended, in the same turn', async () => {

@@ -128,24 +128,4 @@ describe('a start with two roles', () => {
     await at(urls.owner, (owner) => owner.query(statements.join('')));
     expect(await refusal(urls.service)).toBe('none');
   });
-
-  it('is refused with a role that may not read the migrations', async () => {
-    await at(urls.owner, (owner) => owner.query(`REVOKE ALL ON _prisma_migrations FROM ${SERVICE_ROLE}`));
-    expect(await refusal(urls.service)).toContain(
-      'The database user may not read the table _prisma_migrations.',
-    );
-    expect(await refusal(urls.service, urls.owner)).toBe('none');
-  });
-
-  it('names MIGRATION_DATABASE_URL when that cannot be used', async () => {
-    const said = await refusal(urls.service, urls.owner.replace('secret', 'wrong'));
-    expect(said).toMatch(/password authentication failed[\s\S]*Check MIGRATION_DATABASE_URL\./);
-    expect(said).not.toContain('wrong@');
-  });
-
-  it('warns of a superuser', async () => {
-    lines.length = 0;
-    await prepare(stores.ownerUrl);
-    expect(lines.filter((line) => line.includes('uses a superuser of Postgres'))).toHaveLength(1);
-  });
 });

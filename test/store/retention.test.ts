@@ -112,18 +112,6 @@ it('deletes old orders, notifications and tasks, and keeps recent, active and re
   );
 });
 
-it('two processes delete each of 1,000 rows once', async () => {
-  await addOrder('expired', DAYS + 1, 1_000);
-  const kept = await addOrder('expired', DAYS - 1);
-  const processes = [openProcess(), openProcess()];
-  // If both meet on the same rows, one ends early and is run again.
-  const run = () => Promise.all(processes.map((process) => process.run())).then(() => idsOf('orders'));
-  expect(await eventually(run, (ids) => ids.length === 1)).toEqual([kept]);
-  const counts = await Promise.all(processes.map(({ deleted }) => deleted()));
-  expect(counts.reduce((sum, { orders = 0 }) => sum + orders, 0)).toBe(1_000);
-  expect(processes.flatMap(({ failures }) => failures)).toEqual([]);
-});
-
 it('skips a row that is locked, or no longer old once locked', async () => {
   const { sql } = stores;
   const [locked, revived] = [await addOrder('expired', DAYS + 1), await addOrder('expired', DAYS + 1)];
@@ -187,25 +175,6 @@ it('deletes what comes behind more protected rows than a batch has', async () =>
   const later = openProcess();
   await later.run();
   expect((await later.deleted()).orders).toBeGreaterThanOrEqual(limits.retention.batch + 100);
-});
-
-it('reads old rows only, however many there are', async () => {
-  await addOrder('expired', DAYS - 1, 5_000);
-  const read = async () => {
-    await postgres.pool.query('SELECT pg_stat_force_next_flush()');
-    const { rows } = await stores.sql.query<{ read: number }>(
-      `SELECT idx_tup_read::int AS read FROM pg_stat_user_indexes WHERE indexrelname = 'orders_closed_at_idx'`,
-    );
-    return rows[0]!.read;
-  };
-  const before = await read();
-  await addOrder('expired', DAYS + 1, 3);
-  const process = openProcess();
-  await process.run();
-  expect(await process.deleted()).toMatchObject({ orders: 3 });
-  const after = await read();
-  expect(after).toBeGreaterThan(before); // this index is read
-  expect(after - before).toBeLessThan(100);
 });
 
 it('a late or repeated payment changes nothing after what is old was deleted', async () => {

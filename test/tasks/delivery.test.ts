@@ -117,24 +117,6 @@ describe('what a worker claims', () => {
     open().start(handler);
     await states({ processing: 3, done: 7 });
   });
-
-  it('at once when it is woken, also in the middle of a claim that finds nothing', async () => {
-    const process = open();
-    let claims = 0;
-    const worker = process.start(handler, { pollMs: 600_000 }, async (max) => {
-      const claim = await process.table.claimDue(max, 'skip');
-      if (++claims > 1) return claim;
-      await writeTasks(stores, 1);
-      worker.wake();
-      return claim;
-    });
-    await until('done', 1);
-    // The end of the task caused one more claim; now the worker waits.
-    await expect.poll(() => claims).toBe(3);
-    await writeTasks(stores, 1);
-    worker.wake();
-    await until('done', 2);
-  });
 });
 
 describe('a lost task', () => {

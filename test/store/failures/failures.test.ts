@@ -2,8 +2,7 @@
 import pg from 'pg';
 import { describe, expect, it } from 'vitest';
 import { limits } from '../../../src/config/limits.ts';
-import { FailureError } from '../../../src/domain/failure.ts';
-import { storeFailure, storeOf } from '../../../src/store/failures/any-store.ts';
+import { storeFailure } from '../../../src/store/failures/any-store.ts';
 import {
   afterWrite,
   classifyPostgresError,
@@ -197,30 +196,4 @@ it.each([
   ['defect', 'CROSSSLOT Keys in request do not hash to the same slot'],
 ])('a failure of Redis is %s: %s', (kind, message) => {
   expect(classifyRedisError(new Error(message)).kind).toBe(kind);
-});
-
-it('the label of failed operations names the store of an error, or of its operation', async () => {
-  const lost = (store: FailureError['store']) => new FailureError(store, 'not-sent', 'lost', 'not connected');
-  const refused = Object.assign(new Error('connect ECONNREFUSED 127.0.0.1:1'), { code: 'ECONNREFUSED' });
-  const late = new Error('Command timed out');
-  for (const [error, operation, store] of [
-    [await errorOf(postgres.pool.query('SELECT 1 / 0')), 'commit-orders', 'postgres'],
-    [await errorOf(postgres.prisma.$queryRawUnsafe('SELECT nothing')), 'commit-orders', 'postgres'],
-    [new Error('Connection terminated unexpectedly'), 'commit-orders', 'postgres'],
-    [
-      await errorOf(stores.redis.set('text', 'x').then(() => stores.redis.incr('text'))),
-      'load-sale',
-      'redis',
-    ],
-    [new Error('Connection is closed.'), 'load-sale', 'redis'],
-    [late, 'load-sale', 'redis'],
-    [refused, 'redis-connection', 'redis'],
-    [refused, 'postgres-connection', 'postgres'],
-    [new Error('failed', { cause: late }), undefined, 'redis'],
-    [new TypeError('x is undefined'), undefined, 'none'],
-    ['text', undefined, 'none'],
-    [lost('redis'), 'commit-orders', 'redis'],
-    [lost('postgres'), 'load-sale', 'postgres'],
-  ] as const)
-    expect(storeOf(error, operation), String(error)).toBe(store);
 });
