@@ -31,21 +31,13 @@ it.each<[Env, object]>([
     { STRATEGY: '', DATABASE_URL: '' },
     { strategy: 'lua', databaseUrl: null },
   ], // empty: absent
-  [{ OTEL_TRACES_SAMPLER_ARG: '0' }, { traceRatio: 0 }],
   [{ OTEL_TRACES_SAMPLER_ARG: '.5' }, { traceRatio: 0.5 }],
-  [{ OTEL_TRACES_SAMPLER_ARG: '1' }, { traceRatio: 1 }],
   [
     { EVENTS: 'order.paid, sale.sold-out', EVENT_WEBHOOK_URL },
     { events: ['order.paid', 'sale.sold-out'], eventWebhookUrl: EVENT_WEBHOOK_URL },
   ],
   [{ EVENTS: 'all', EVENT_WEBHOOK_URL }, { events: { length: 7 } }],
   [{ DATABASE_URL, MIGRATION_DATABASE_URL }, { migrationDatabaseUrl: MIGRATION_DATABASE_URL }],
-  [{ CURRENCY: 'JPY' }, { currency: 'JPY' }],
-  [{ LOCAL_REDIS: 'never' }, { localRedis: 'never' }],
-  [
-    { LOCK: 'redis-wait', REDIS_WAIT: '1' },
-    { lock: 'redis-wait', redisWait: 1 },
-  ],
   [
     { PAYMENT_WEBHOOK_SECRETS: `${secret}, stripe:${secret}`, TASK_WEBHOOK_SECRET: secret },
     {
@@ -56,7 +48,6 @@ it.each<[Env, object]>([
       taskWebhookSecret: secret,
     },
   ],
-  [{ HOST: 'localhost' }, { auth: null }],
   [{ HOST: '127.0.0.2' }, { auth: null }],
   [{ HOST: '::' }, { host: '::' }],
   [
@@ -85,7 +76,6 @@ it.each<[Env, object]>([
       ],
     },
   ],
-  [{ TASK_WEBHOOK_URL: 'http://127.0.0.1:1/x' }, { taskWebhookUrl: 'http://127.0.0.1:1/x' }],
   [{ TASK_WEBHOOK_URL: 'http://[::1]/x' }, { taskWebhookUrl: 'http://[::1]/x' }],
   // Tasks wait for a receiver, except those of a local Postgres and with `none`.
   [{}, { taskWebhookUrl: 'none', eventWebhookUrl: 'none' }],
@@ -107,27 +97,19 @@ it.each<[Env, object]>([
 
 it.each<[Env, ...string[]]>([
   [{ OTEL_TRACES_SAMPLER_ARG: '1.5' }, 'OTEL_TRACES_SAMPLER_ARG="1.5" must be a number from 0 to 1'],
-  [{ OTEL_TRACES_SAMPLER_ARG: '1e-3' }, 'must be a number from 0 to 1'],
-  [{ EVENTS: 'order.paid' }, 'needs EVENT_WEBHOOK_URL'],
   [{ EVENTS: 'all', EVENT_WEBHOOK_URL: 'none' }, 'EVENTS="all" needs EVENT_WEBHOOK_URL, which receives them'],
   [{ EVENTS: 'all,order.paid', EVENT_WEBHOOK_URL }, 'must be all, or some of order.placed, '],
-  [{ EVENTS: 'order.paid,', EVENT_WEBHOOK_URL }, 'must be all, or some of order.placed, '],
   [{ MIGRATION_DATABASE_URL }, 'MIGRATION_DATABASE_URL="…@db/shop" needs DATABASE_URL: a local Postgres'],
   [{ DATABASE_URL, MIGRATION_DATABASE_URL: 'db' }, 'MIGRATION_DATABASE_URL='],
   [{ DATABASE_URL: `${DATABASE_URL}?schema=a`, MIGRATION_DATABASE_URL }, 'must name the same schema as'],
-  [{ CURRENCY: 'jpy' }, 'CURRENCY="jpy" must be a code of ISO 4217, such as EUR'],
   [{ CURRENCY: 'XYZ' }, 'must be a code of ISO 4217'],
-  [{ LOCAL_REDIS: 'no' }, 'LOCAL_REDIS="no" must be auto or never'],
-  [{ TASK_PICK: 'both' }, 'TASK_PICK="both" must be skip-locked or lock'],
   [
     { PAYMENT_WEBHOOK_SECRETS: secretOf(23), ADMIN_TOKEN: 'short' },
     'PAYMENT_WEBHOOK_SECRETS="…" must be whsec_',
     'ADMIN_TOKEN="…" must be tokens',
   ],
-  [{ PAYMENT_WEBHOOK_SECRETS: secret.slice(6) }, 'PAYMENT_WEBHOOK_SECRETS="…" must be whsec_'],
   [{ PAYMENT_WEBHOOK_SECRETS: `Stripe:${secret}` }, 'must be whsec_'],
   [{ TASK_WEBHOOK_SECRET: `stripe:${secret}` }, 'TASK_WEBHOOK_SECRET="…" must be whsec_'],
-  [{ EVENT_WEBHOOK_SECRET: `stripe:${secret}` }, 'EVENT_WEBHOOK_SECRET="…" must be whsec_'],
   [{ TASK_WEBHOOK_URL: 'ftp://a.example/in?key=hunter2' }, 'TASK_WEBHOOK_URL="ftp://a.example/in?…"'],
   [{ TASK_WEBHOOK_URL: 'ftp://ann:pass/word@host/x' }, 'TASK_WEBHOOK_URL="…@host/x" must be a URL starting'],
   [{ TASK_WEBHOOK_URL: 'http://127.attacker.example/x' }, 'must start with https:// unless its host is'],
@@ -135,7 +117,6 @@ it.each<[Env, ...string[]]>([
   [{ HOST: '127.0.0.1.example' }, 'needs AUTH: with AUTH=jwt'],
   [{ ADMIN_PORT: '3100', ADMIN_HOST: '::' }, 'ADMIN_HOST="::" needs AUTH'],
   [{ ADMIN_PORT: '3000' }, 'ADMIN_PORT="3000" must not be PORT'],
-  [{ ADMIN_HOST: '::1' }, 'ADMIN_HOST="::1" needs ADMIN_PORT'],
   [{ AUTH: 'jwt', ...issuer }, 'AUTH_AUDIENCE is missing: AUTH=jwt needs AUTH_JWKS_URL, AUTH_ISSUER, AUTH_'],
   [{ ...open, AUTH_JWKS_URL: 'http://id.example/jwks' }, 'AUTH_JWKS_URL='],
   [
@@ -149,12 +130,6 @@ it.each<[Env, ...string[]]>([
     ...['DATABASE_URL=', 'CONFIRM='],
   ],
   [{ STRATEGY: 'GROUP_COMMIT' }, 'did you mean group-commit?'],
-  [{ LOCK: 'redis-fiar' }, 'did you mean redis-fair?'],
-  [{ STRATEGY: 'something-else' }, 'STRATEGY="something-else" must be one of'],
-  [
-    { LOCK: 'redis-wait' },
-    'LOCK="redis-wait" needs REDIS_WAIT, the number of replicas that must have a lease',
-  ],
   [{ LOCK: 'redis-wait', REDIS_WAIT: '0' }, 'LOCK="redis-wait" needs REDIS_WAIT'],
   [
     { REDIS_URL: 'none', STRATEGY: 'lua', LOCK: 'redis', CONFIRM: 'accepted', REDIS_WAIT: '1' },
@@ -163,25 +138,19 @@ it.each<[Env, ...string[]]>([
     'CONFIRM="accepted" needs Redis, and there is none: a 202 follows the reservation there',
     'REDIS_WAIT="1" needs Redis, and there is none: it counts replicas of Redis',
   ],
-  ...['12abc', '1e3', '-1', ' 5', '0x10', '1.5'].map((SEGMENTS): [Env, string] => [
-    { SEGMENTS },
-    'SEGMENTS=',
-  ]),
+  [{ SEGMENTS: '12abc' }, 'SEGMENTS='],
+  [{ SEGMENTS: '-1' }, 'SEGMENTS='],
 ])('%j has as many mistakes as sentences, each of them named', (env, ...sentences) => {
   const found = problemsOf(env);
   expect(found).toEqual(sentences.map((sentence) => expect.stringContaining(sentence)));
   expect(found.join()).not.toMatch(/hunter2|word|secret|whsec_[A-Za-z]{9}/);
-  if (env.STRATEGY === 'something-else') expect(found.join()).not.toContain('did you mean');
 });
 
 it.each([
   ['STRATEGI', [], 'STRATEGI is unknown; did you mean STRATEGY?'],
-  ['DATABASE_ULR', [], 'DATABASE_ULR is unknown; did you mean DATABASE_URL?'],
   ['workers', [], 'workers is unknown; did you mean WORKERS?'],
   ['STRATEGI', ['STRATEGI'], 'STRATEGI in .env is unknown; did you mean STRATEGY?'],
-  ['POTR', ['POTR'], null],
   ['PORTS', ['PORTS'], 'PORTS in .env is unknown; did you mean PORT?'],
-  ['REDIS_PASWORD', ['REDIS_PASWORD'], 'REDIS_PASWORD in .env is unknown; did you mean REDIS_PASSWORD?'],
   ['PORTS', [], null],
   ['SHOP_NAME', ['SHOP_NAME'], null],
 ])('reports the name %s, with %j in .env: %s', (name, inFile, problem) => {
