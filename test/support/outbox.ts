@@ -1,6 +1,6 @@
 /** Parts of the task outbox as a process has them: its connections, and handlers that record what they did. */
 import { limits, type TaskBounds } from '../../src/config/limits.ts';
-import { createInstruments, type Instruments } from '../../src/metrics/instruments.ts';
+import { createInstruments } from '../../src/metrics/instruments.ts';
 import { backgroundHealth } from '../../src/metrics/loop-health.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { type TaskTable, taskTable } from '../../src/store/postgres/task-table.ts';
@@ -21,7 +21,6 @@ export const bounds: TaskBounds = {
 /** From Postgres's view, one process. */
 export interface Process {
   readonly table: TaskTable;
-  readonly instruments: Instruments;
   /** What was reported as an error. */
   readonly errors: readonly string[];
   readonly log: readonly string[];
@@ -47,7 +46,6 @@ export function openProcess(databaseUrl: string): Process {
   const stops: (() => Promise<void>)[] = [];
   return {
     table,
-    instruments,
     errors,
     log: lines,
     start(handler, more = {}, claimDue = skipLocked(table)) {
