@@ -2,19 +2,13 @@ import { setImmediate as polled } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { coalesce } from '../../src/concurrency/coalesce.ts';
 
-/** Work that ends when the test says so. */
-function workOnDemand() {
+it('shares the next run, not the one in progress, which may fail or be older than the call; other keys do not wait', async () => {
   const runs: { readonly key: string; end(): void; fail(): void }[] = [];
   const work = (key: string) =>
     new Promise<number>((resolve, reject) => {
       const number = runs.length;
       runs.push({ key, end: () => resolve(number), fail: () => reject(new Error(`run ${number}`)) });
     });
-  return { runs, work };
-}
-
-it('shares the next run, not the one in progress, which may fail or be older than the call; other keys do not wait', async () => {
-  const { runs, work } = workOnDemand();
   const shared = coalesce(work);
   const first = shared('a');
   const later = [shared('a'), shared('a'), shared('a')];

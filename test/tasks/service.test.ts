@@ -129,6 +129,9 @@ describe('operators', () => {
   const service = opened(() => startService(env));
 
   it('see tasks, newest first, by state', async () => {
+    await stores.sql.query(
+      `INSERT INTO tasks (kind, key, payload, state) SELECT 'ship', 'old:' || n, '{}', 'done' FROM generate_series(1, 100) n`,
+    );
     const [first, second] = await writeTasks(stores, 2, 'nobody-handles-this');
     await until(service, second!, 'dead');
     await until(service, first!, 'dead');
