@@ -38,3 +38,17 @@ it('runs the tests with every version of Node that package.json allows, and an i
   const [, major] = /^FROM node:(\d+)\.\d+\.\d+-\S+@sha256:[0-9a-f]{64} AS base$/m.exec(text('Dockerfile'))!;
   expect(versions).toContain(Number(major));
 });
+
+it('the lock file has each optional package, of this and of other platforms, its version, and no registry', () => {
+  const places = Object.entries<{ optionalDependencies?: object }>(
+    JSON.parse(text('package-lock.json')).packages,
+  );
+  const names = places.map(([place]) => place.replace(/^.*node_modules\//, ''));
+  const optional = places.flatMap(([, entry]) => Object.keys(entry.optionalDependencies ?? {}));
+  expect(optional.length).toBeGreaterThan(50);
+  expect(optional.filter((name) => !names.includes(name))).toEqual([]);
+  for (const [place, entry] of places) {
+    expect(entry, place).toHaveProperty('version');
+    expect(entry, place).not.toHaveProperty('resolved');
+  }
+});
