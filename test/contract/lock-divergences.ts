@@ -2,7 +2,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'vitest';
 import type { LockDescription } from '../../src/locks/lock.ts';
-import type { GroupProcess } from '../support/lock-groups.ts';
 import {
   type Contender,
   ends,
@@ -75,8 +74,7 @@ function lateHolder({ test, fixture }: Harness, { capabilities }: LockDescriptio
 
 /** Loses the reply to an acquire. @returns the acquisition, once its reply is lost */
 async function loseReply(a: Contender, r: string) {
-  const { links } = a as GroupProcess;
-  const replies = () => links.reduce((sum, { roundTrips }) => sum + roundTrips, 0);
+  const replies = () => a.links.reduce((sum, { roundTrips }) => sum + roundTrips, 0);
   const before = replies();
   a.link.set('lose-replies');
   const acquiring = a.lock.acquire(r, once);

@@ -3,22 +3,16 @@ import { describe, it } from 'vitest';
 import {
   type CallersRedis,
   createLockRows,
-  fairLock,
   postgresAdvisoryLock,
   postgresRowLock,
-  readWriteLock,
   redisLock,
-  redisSemaphore,
   redlock,
 } from '../../src/locks/index.ts';
 import * as postgresAdvisory from '../../src/locks/postgres-advisory.ts';
 import * as postgresRow from '../../src/locks/postgres-row.ts';
 import * as redis from '../../src/locks/redis.ts';
-import * as redisFair from '../../src/locks/redis-fair.ts';
-import * as redisReadWrite from '../../src/locks/redis-read-write.ts';
-import { SEMAPHORE } from '../../src/locks/redis-semaphore.ts';
 import * as redlockOf from '../../src/locks/redlock.ts';
-import { ioredisWithOptions, nodeRedisWithOptions } from '../support/caller-clients.ts';
+import { ioredis, nodeRedis } from '../support/caller-clients.ts';
 import { crashing, openIndependent, postgresLocks, redisLocksBy } from '../support/lock-groups.ts';
 import { openTestStores } from '../support/stores.ts';
 import { contractParts, describeInFull } from '../support/tier.ts';
@@ -27,26 +21,17 @@ import { lockContract } from './lock-suite.ts';
 
 const parts = { ...contractParts('lock-of-caller'), isOfCaller: true };
 const LIBRARIES: readonly (readonly [string, (url: string) => CallersRedis])[] = [
-  ['ioredis', ioredisWithOptions],
-  ['node-redis', nodeRedisWithOptions],
+  ['ioredis', ioredis],
+  ['node-redis', nodeRedis],
 ];
 
 describe.each(LIBRARIES)('on a client of %s', (library, clientOf) => {
-  const on = (open: typeof redisLock) => () =>
-    redisLocksBy(async (url) => ({ lock: await open({ redis: clientOf(url) }) }));
-  lockContract(redis.description, on(redisLock), parts);
+  const one = () => redisLocksBy(async (url) => ({ lock: await redisLock({ redis: clientOf(url) }) }));
+  lockContract(redis.description, one, parts);
 
-  // With ioredis, the contracts of these locks run on the service's clients.
+  // With ioredis, the contract of redlock runs on the service's clients.
   if (library === 'ioredis') return;
   describeInFull('in full', () => {
-    const core = { ...parts, core: true, rest: false, timed: false };
-    lockContract(redisFair.description, on(fairLock), core);
-    lockContract(redisReadWrite.description, on(readWriteLock), core);
-    lockContract(
-      SEMAPHORE,
-      on((options) => redisSemaphore({ ...options, permits: 1 })),
-      core,
-    );
     const onMany = async () =>
       crashing(
         await openIndependent(async ({ urls }) => redlock({ redis: urls.map((url) => clientOf(url)) })),

@@ -131,13 +131,6 @@ export async function renewed(lease: Lease): Promise<void> {
 export const held = (lock: Lock, resource: string, more: Partial<AcquireOptions> = {}): Promise<Lease> =>
   hold({ lock }, resource, more);
 
-/** No timer fires that is set from now on, so that a waiter polls no more. `vi.restoreAllMocks` ends that. */
-export function stopTimers(): void {
-  const stopped = setTimeout(() => {});
-  clearTimeout(stopped);
-  vi.spyOn(globalThis, 'setTimeout').mockImplementation((() => stopped) as never);
-}
-
 export interface Loss {
   /** When a lease's signal fired, on `performance.now()`'s clock; infinite until then. */
   readonly lostMs: number;

@@ -1,10 +1,9 @@
-/** Options of a caller's client behind Sentinels and in a cluster. Of one server: test/contract/lock-of-caller.test.ts. */
+/** The password of a caller's client in a cluster. Other options: test/support/caller-clients.ts. */
 import { Cluster } from 'ioredis';
 import { expect, it } from 'vitest';
-import { NEVER_MS, openSentinels } from '../../lab/servers/sentinels.ts';
 import { redisLock } from '../../src/locks/index.ts';
-import { held, PATIENCE_MS, renewed } from '../contract/lock-steps.ts';
-import { ioredisWithOptions, nodeRedisWithOptions, reached } from '../support/caller-clients.ts';
+import { held } from '../contract/lock-steps.ts';
+import { reached } from '../support/caller-clients.ts';
 import { openCluster } from '../support/servers.ts';
 
 /** Of ioredis 5, whose duplicates lack the options of the nodes that are not repeated. */
@@ -30,24 +29,3 @@ it('a lock on a cluster has the password of its client of ioredis 5 and 6', asyn
     await lock.close();
   }
 });
-
-it.each(['sentinels', 'cluster'])(
-  'behind %s, tokens are numbers that grow, and a lease is renewed',
-  async (kind) => {
-    await using servers = await (kind === 'cluster'
-      ? openCluster()
-      : openSentinels({ downAfterMs: NEVER_MS }));
-    for (const clientOf of [ioredisWithOptions, nodeRedisWithOptions]) {
-      const lock = await reached(() => redisLock({ redis: clientOf(servers.url) }));
-      const first = await held(lock, 'r');
-      const next = held(lock, 'r', { ttlMs: 9_000, waitMs: PATIENCE_MS }); // which the first may hand over
-      await first.release();
-      const second = await next;
-      expect(second.fencingToken).toBeTypeOf('number');
-      expect(second.fencingToken).toBeGreaterThan(first.fencingToken!);
-      await renewed(second);
-      expect(await second.release()).toBe('released');
-      await lock.close();
-    }
-  },
-);

@@ -1,15 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { describe, expect, it } from 'vitest';
-import { TcpProxy } from '../../lab/proxy.ts';
 import { limits } from '../../src/config/limits.ts';
-import { LeaseLostError, type Lock } from '../../src/locks/lock.ts';
+import { LeaseLostError } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/postgres-advisory.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
 import {
   ends,
   held,
-  kindOf,
   once,
   PATIENCE_MS,
   renewed,
@@ -21,10 +19,9 @@ import { opened } from '../support/opened.ts';
 import { openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
-const proxy = opened(() => TcpProxy.open({ port: Number(new URL(stores.databaseUrl).port) }));
-const mine = opened(() => openPostgres(proxy.through(stores.databaseUrl), () => {}));
+const mine = opened(() => openPostgres(stores.databaseUrl, () => {}));
 const theirs = opened(() => openPostgres(stores.databaseUrl, () => {}));
-/** From Postgres's view, two processes; the first connects through the proxy. */
+/** From Postgres's view, two processes. */
 const a = opened(() => create({ postgres: mine }));
 const b = opened(() => create({ postgres: theirs }));
 
@@ -37,39 +34,7 @@ async function locks(): Promise<{ held: number; waiting: number }> {
   return rows[0];
 }
 
-/** Counts this database's sessions that Postgres ended with an error, such as those that were idle for a TTL. */
-async function sessionsEndedByPostgres(): Promise<number> {
-  const { rows } = await stores.sql.query(
-    'SELECT sessions_fatal::int AS ended FROM pg_stat_database WHERE datname = current_database()',
-  );
-  return rows[0].ended;
-}
-
-/** With the settings that pg has by default: a request for a connection waits without end. */
-const poolOfCaller = () => new pg.Pool({ connectionString: stores.databaseUrl });
-
-async function expectClosed(lock: Lock): Promise<void> {
-  let isClosed = false;
-  void lock.close().then(() => {
-    isClosed = true;
-  });
-  await expect.poll(() => isClosed).toBe(true);
-}
-
 describe('the advisory lock', () => {
-  it('sends one contender per process to Postgres', async () => {
-    const lease = await held(b, 'one');
-    const waiting = Array.from({ length: 5 }, async () => {
-      await (await held(a, 'one', { waitMs: PATIENCE_MS })).release();
-    });
-    await expect.poll(locks).toEqual({ held: 1, waiting: 1 });
-    await sleep(300); // time for the others, if they were sent
-    expect(await locks()).toEqual({ held: 1, waiting: 1 });
-    await lease.release();
-    await Promise.all(waiting);
-    await expect.poll(locks).toEqual({ held: 0, waiting: 0 });
-  });
-
   it('waits for waitMs while every connection has a lease', async () => {
     const leases = await Promise.all(Array.from({ length: 16 }, (_, i) => held(b, `full-${i}`)));
     expect(await b.acquire('next', once)).toMatchObject({ reason: 'too-many-leases' });
@@ -126,55 +91,9 @@ describe('the advisory lock', () => {
     expect(await lease.release()).toBe('lost');
   });
 
-  it('returns the connection of a lease whose reply came after its end', async () => {
-    const link = await TcpProxy.open({ port: Number(new URL(stores.databaseUrl).port) });
-    const store = openPostgres(link.through(stores.databaseUrl), () => {});
-    const lock = await create({ postgres: store });
-    /** Acquires the lock. The proxy keeps the reply until Postgres has ended the session with the TTL. */
-    const acquireLate = async () => {
-      const before = await sessionsEndedByPostgres();
-      const asked = new Promise<void>((resolve) => {
-        link.watch = (request) => {
-          if (!request.includes('pg_try_advisory_xact_lock')) return 'pass';
-          return () => {
-            link.set('stall');
-            resolve();
-          };
-        };
-      });
-      const acquiring = lock.acquire('late', { ttlMs: 100, waitMs: 0 });
-      // A busy machine may be late to connect.
-      const isAsked = await Promise.race([asked.then(() => true), acquiring.then(() => false)]);
-      if (isAsked) await expect.poll(sessionsEndedByPostgres).toBeGreaterThan(before);
-      link.watch = null;
-      link.set('pass');
-      return acquiring;
-    };
-    const answer = await untilAvailable(acquireLate, 'postgres-slow');
-    expect(answer).toEqual({ kind: 'unavailable', reason: 'postgres-slow' });
-    await expectClosed(lock);
-    await store.close();
-    await link.close();
-  });
-
-  it('cancels an aborted wait while every connection has a lease or a wait', async () => {
-    const pool = poolOfCaller();
-    const lock = await create({ postgres: { pool, explain: theirs.explain } });
-    const lease = await held(b, 'busy');
-    const leases = await Promise.all(Array.from({ length: 15 }, (_, i) => held(lock, `busy-${i}`)));
-    const stop = new AbortController();
-    const asking = kindOf({ lock }, 'busy', { waitMs: 150_000, signal: stop.signal });
-    await expect.poll(locks).toEqual({ held: 16, waiting: 1 });
-    stop.abort();
-    expect(await asking).toBe('aborted');
-    await expect.poll(locks).toEqual({ held: 16, waiting: 0 });
-    for (const each of [lease, ...leases]) await each.release();
-    await expectClosed(lock);
-    await pool.end();
-  });
-
   it('cancels all waits, and releases its leases, when it closes', async () => {
-    const pool = poolOfCaller();
+    // By default pg waits for a connection without end.
+    const pool = new pg.Pool({ connectionString: stores.databaseUrl });
     const lock = await create({ postgres: { pool, explain: theirs.explain } });
     const resources = Array.from({ length: 15 }, (_, i) => `waits-${i}`);
     await held(lock, 'mine');
@@ -183,7 +102,7 @@ describe('the advisory lock', () => {
       untilAvailable(() => lock.acquire(resource, { ...once, waitMs: 150_000 }), 'closed'),
     );
     await expect.poll(locks).toEqual({ held: 16, waiting: 15 });
-    await expectClosed(lock);
+    await lock.close();
     for (const answer of await Promise.all(waiting))
       expect(answer).toEqual({ kind: 'unavailable', reason: 'closed' });
     await expect.poll(locks).toEqual({ held: 15, waiting: 0 });

@@ -1,8 +1,5 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
-import { enqueue, nodeOf, QueueNodes } from '../../src/locks/kit/zookeeper-queue.ts';
-import { ZookeeperSessions } from '../../src/locks/kit/zookeeper-session.ts';
 import type { Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/zookeeper.ts';
 import { ends, hold, kindOf, PATIENCE_MS, renewed } from '../contract/lock-steps.ts';
@@ -16,21 +13,16 @@ const LONG_MS = 30_000;
 let server: ZookeeperServer;
 const opened: (() => Promise<void>)[] = [];
 
-/** From ZooKeeper's view, a process: a separate session through a proxy. */
-async function open(lockTtlMs = SESSION_MS): Promise<{ lock: Lock; link: TcpProxy }> {
-  const link = await TcpProxy.open({ port: server.port });
-  const lock = await create({ zookeeperUrl: `127.0.0.1:${link.port}`, lockTtlMs });
-  opened.push(async () => {
-    await lock.close();
-    await link.close();
-  });
-  return { lock, link };
+/** From ZooKeeper's view, a process: a separate session. */
+async function open(lockTtlMs = SESSION_MS): Promise<{ lock: Lock }> {
+  const lock = await create({ zookeeperUrl: server.url, lockTtlMs });
+  opened.push(() => lock.close());
+  return { lock };
 }
 
 const held = (lock: Lock, resource: string) => hold({ lock }, resource, { waitMs: PATIENCE_MS });
 
 const nodes = async () => Number(/zk_znode_count\s+(\d+)/.exec(await server.ask('mntr'))?.[1]);
-const watches = async () => Number(/Total watches:(\d+)/.exec(await server.ask('wchs'))?.[1]);
 const ephemerals = async () => Number(/zk_ephemerals_count\s+(\d+)/.exec(await server.ask('mntr'))?.[1]);
 
 it('names the variable to set when there is no server', async () => {
@@ -58,69 +50,6 @@ describe.skipIf(missing !== null)(`the lock in ZooKeeper${missing === null ? '' 
     await ends(lease, 'released');
     await Promise.all(opened.splice(0).map((close) => close()));
     await expect.poll(async () => (await nodes()) - before).toBeLessThanOrEqual(2); // /stampede/locks
-  });
-
-  it('removes the node of an unused resource later when ZooKeeper did not remove it at once', async () => {
-    await using link = await TcpProxy.open({ port: server.port });
-    const sessions = await ZookeeperSessions.open(`127.0.0.1:${link.port}`, LONG_MS, 5_000);
-    const queues = new QueueNodes();
-    const zk = sessions.current;
-    const use = async (resource: string) => {
-      const node = nodeOf(resource);
-      const leave = queues.use(node);
-      const path = await enqueue(zk, node, 'one');
-      return {
-        node,
-        async end() {
-          await zk.remove(path);
-          leave();
-        },
-      };
-    };
-    const observer = await ZookeeperSessions.open(server.url, LONG_MS, 5_000);
-    const exists = (node: string) =>
-      observer.current.children(node).then(
-        () => true,
-        ({ code }) => code !== 'no-node',
-      );
-    /** Whether the node is there after a further sweep. */
-    const swept = async (node: string) => {
-      await queues.sweep(zk, 0);
-      return exists(node);
-    };
-    const [silent, busy] = [await use('unanswered'), await use('not empty')];
-    const other = await enqueue(observer.current, busy.node, 'of another process');
-    await silent.end();
-    await busy.end();
-    link.set('lose-requests');
-    await queues.sweep(zk, 0);
-    link.set('pass');
-    expect(await exists(silent.node)).toBe(true);
-    await expect.poll(() => swept(silent.node)).toBe(false);
-    expect(await swept(busy.node)).toBe(true);
-    await observer.current.remove(other);
-    await expect.poll(() => swept(busy.node)).toBe(false);
-    await sessions.close();
-    await observer.close();
-  });
-
-  it('notifies only the next waiter', async () => {
-    const all = await Promise.all(Array.from({ length: 4 }, () => open(2 * LONG_MS)));
-    const lease = await held(all[0]!.lock, 'queue');
-    const waiting: Promise<Awaited<ReturnType<typeof held>>>[] = [];
-    for (const { lock } of all.slice(1)) {
-      waiting.push(held(lock, 'queue'));
-      await expect.poll(watches).toBe(waiting.length);
-    }
-    /** Requests about the queue: a ping names none. */
-    const asked = () => all.slice(2).map(({ link }) => link.requestsWith('r-queue'));
-    const before = asked();
-    await lease.release();
-    const second = await waiting[0]!;
-    await sleep(100);
-    expect(asked()).toEqual(before);
-    await second.release();
-    for (const next of waiting.slice(1)) await (await next).release();
   });
 
   it('switches to another server when its connection goes silent, and keeps the lease', async () => {

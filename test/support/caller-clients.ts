@@ -1,4 +1,7 @@
-/** The clients of the locks by a caller's own client, of either library and of any kind, as the package of the locks makes them. */
+/**
+ * The clients of the locks by a caller's own client, of either library and of any kind, as the package of the locks makes them. The
+ * caller's has options that must change neither the names of the locks' keys nor what the locks read in replies.
+ */
 import { Cluster, Redis } from 'ioredis';
 import { createClient, createCluster, createSentinel, RESP_TYPES } from 'redis';
 import { parseRedisUrl } from '../../src/config/urls/redis.ts';
@@ -48,13 +51,15 @@ const mapOf = (ways: Ways) =>
 export function ioredis(url: string, ways: Ways = new Map()): Redis | Cluster {
   const address = addressOf(url);
   const natMap = mapOf(ways);
-  if (address.kind === 'server') return new Redis(url, { lazyConnect: true });
+  const named = { lazyConnect: true, keyPrefix: 'app:', natMap };
+  if (address.kind === 'server') return new Redis(url, { ...named, stringNumbers: true });
   const hosts = [...address.hosts];
-  if (address.kind === 'cluster') return new Cluster(hosts, { lazyConnect: true, natMap });
-  return new Redis({ sentinels: hosts, name: address.service, lazyConnect: true, natMap });
+  if (address.kind === 'cluster')
+    return new Cluster(hosts, { ...named, redisOptions: { stringNumbers: true } });
+  return new Redis({ ...named, sentinels: hosts, name: address.service, stringNumbers: true });
 }
 
-export function nodeRedis(url: string, ways: Ways = new Map()) {
+function plainNodeRedis(url: string, ways: Ways) {
   const address = addressOf(url);
   const nodeAddressMap = mapOf(ways);
   if (address.kind === 'server') return createClient({ url });
@@ -64,16 +69,8 @@ export function nodeRedis(url: string, ways: Ways = new Map()) {
   return createSentinel({ name: address.service, sentinelRootNodes: hosts, nodeAddressMap });
 }
 
-/** With options that must change neither the names of the locks' keys nor what the locks read in replies. */
-export function ioredisWithOptions(url: string): Redis | Cluster {
-  const client = ioredis(url);
-  const named = { keyPrefix: 'app:', lazyConnect: true };
-  if (!(client instanceof Cluster)) return client.duplicate({ ...named, stringNumbers: true });
-  return client.duplicate([], { ...named, redisOptions: { stringNumbers: true } });
-}
-
-export const nodeRedisWithOptions = (url: string) =>
-  nodeRedis(url).withTypeMapping({
+export const nodeRedis = (url: string, ways: Ways = new Map()) =>
+  plainNodeRedis(url, ways).withTypeMapping({
     [RESP_TYPES.NUMBER]: String,
     [RESP_TYPES.SIMPLE_STRING]: Buffer,
     [RESP_TYPES.BLOB_STRING]: Buffer,

@@ -30,31 +30,22 @@ export interface LockProcess {
   readonly lock: Lock;
   /** Its connections to the lock's servers. */
   readonly link: Link;
-  /** Ends its connections and its timers. A second call has no effect. */
+  /** One per server. */
+  readonly links: readonly TcpProxy[];
+  /** Ends its connections and its timers, and releases its leases. A second call has no effect. */
   close(): Promise<void>;
 }
 
-/** A process whose `close` is orderly: it releases its leases. */
-export interface GroupProcess extends LockProcess {
-  /** One per server. */
-  readonly links: readonly TcpProxy[];
-}
-
-export interface Group {
+interface Group {
   readonly servers: LockServers;
-  /** Ports of the servers that hold the lock's keys. */
-  readonly ports: readonly number[];
-  process(): Promise<GroupProcess>;
+  process(): Promise<LockProcess>;
   close(): Promise<void>;
 }
 
 /** What the contract of locks runs on: `close` of a process is a crash, which releases nothing. */
-export interface LockFixture {
-  readonly servers: LockServers;
-  process(): Promise<LockProcess>;
+export interface LockFixture extends Group {
   /** Deletes a lock at the server, as an operator would. For a lock without `expires-after-holder-death`. */
   evict?(resource: string): Promise<void>;
-  close(): Promise<void>;
 }
 
 export function crashing(group: Group): LockFixture {
@@ -82,7 +73,7 @@ interface Opened {
 async function processOn(
   ports: readonly number[],
   open: (ports: number[]) => Promise<Opened>,
-): Promise<GroupProcess> {
+): Promise<LockProcess> {
   const links = await Promise.all(ports.map((port) => TcpProxy.open({ port })));
   const closeLinks = () => Promise.all(links.map((link) => link.close()));
   const { lock, end } = await open(links.map(({ port }) => port)).catch(async (error) => {
@@ -133,10 +124,10 @@ const asOfTheService =
   };
 
 /** @param url of the server, with the processes' credentials */
-const processOnRedis = (url: string, open: OpenOn): Promise<GroupProcess> =>
+const processOnRedis = (url: string, open: OpenOn): Promise<LockProcess> =>
   processOn([Number(new URL(url).port)], ([port]) => open(at(url, port!)));
 
-export const processOnOne = (port: number, create: OnOneRedis): Promise<GroupProcess> =>
+export const processOnOne = (port: number, create: OnOneRedis): Promise<LockProcess> =>
   processOnRedis(`redis://127.0.0.1:${port}`, asOfTheService(create));
 
 const newFolder = () => temporaryFolder('stampede-test-group-');
@@ -167,7 +158,6 @@ export async function redisLocksBy(
   const direct = new Redis(server.url);
   const group: Group = {
     servers: { redisUrl },
-    ports: [server.port],
     process: () => processOnRedis(redisUrl, open),
     async close() {
       direct.disconnect();
@@ -195,7 +185,6 @@ export async function redisLocksBehind(
   const ports = 'members' in servers ? servers.members.map(({ port }) => port) : servers.ports;
   return crashing({
     servers: { redisUrl: url, counterUrl: stores.redisUrl },
-    ports,
     process: () => processOn(ports, (links) => open(url, new Map(ports.map((port, i) => [port, links[i]!])))),
     async close() {
       await servers[Symbol.asyncDispose]();
@@ -213,7 +202,6 @@ export async function postgresLocks(
   const ports = [Number(new URL(databaseUrl).port)];
   return crashing({
     servers: { redisUrl, databaseUrl },
-    ports,
     process: () =>
       processOn(ports, async ([port]) => {
         const postgres = openPostgres(at(databaseUrl, port!), () => {});
@@ -231,7 +219,6 @@ export async function zookeeperLocks(
   const [stores, server] = await Promise.all([openTestStores(), startZookeeper()]);
   return crashing({
     servers: { redisUrl: stores.redisUrl, zookeeperUrl: server.url },
-    ports: [server.port],
     process: () =>
       processOn([server.port], async ([port]) => ({
         lock: await create({ zookeeperUrl: `127.0.0.1:${port}`, lockTtlMs }),
@@ -267,7 +254,6 @@ export async function openReplicated(create: OnOneRedis, count = 1): Promise<Rep
   await untilReplicated(client, count).finally(() => client.disconnect());
   return {
     servers: { redisUrl: primary.url },
-    ports: [primary.port],
     primary,
     replicas,
     replication,
@@ -282,7 +268,8 @@ export async function openReplicated(create: OnOneRedis, count = 1): Promise<Rep
 }
 
 /** Servers without replication. */
-export interface Independent extends Group {
+interface Independent extends Group {
+  readonly ports: readonly number[];
   readonly redis: readonly RedisServer[];
   /** Restarts a server on its port, empty. */
   restart(i: number): Promise<void>;

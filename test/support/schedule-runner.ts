@@ -1,24 +1,69 @@
 /**
- * Runs schedules on real servers, with clients in real processes and proxies for each client. The proxies live in this
- * process, so the network can also fail while a client's process is paused.
+ * Schedules for locks, generated from a seed, on real servers, with clients in real processes and proxies for each client. The proxies
+ * live in this process, so the network can also fail while a client's process is paused.
  *
- * Several lanes run schedules concurrently. A lane has slots for clients in different processes. A pause stops all clients of a
- * process, including those of other lanes.
+ * A schedule is a list of timed steps: contenders claim a lock while faults hit clients. A client is one lock with its own
+ * connections and one or two contenders. Several lanes run schedules concurrently. A lane has slots for clients in different processes.
+ * A pause stops all clients of a process, including those of other lanes.
+ *
+ * A holder considers its lease valid when it reads `signal.aborted` as false before it starts the release. A signal never
+ * resets, so a lease that was valid at two checks was valid in between. Two leases overlapped if and only if their spans from
+ * first to last valid check overlap: a check of one then lies between two checks of the other. All processes of a machine
+ * read the same monotonic clock.
  */
-
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LockClients } from '../../lab/clients/lock-clients.ts';
-import type { LockToOpen, PartResult } from '../../lab/clients/protocol.ts';
+import type { Claim, LeaseRecord, LockToOpen, PartResult } from '../../lab/clients/protocol.ts';
 import { nowNs } from '../../lab/kit/monotonic.ts';
+import { seededRandom } from '../../lab/kit/random.ts';
+import { overlapsOf } from '../../lab/overlaps.ts';
 import { type LinkMode, TcpProxy } from '../../lab/proxy.ts';
-import {
-  type ClientLease,
-  type FaultStep,
-  findOverlaps,
-  makeSchedule,
-  type Schedule,
-  type Span,
-} from './schedules.ts';
+
+/** A claim of one of the clients. */
+interface ClaimStep extends Claim {
+  readonly does: 'claim';
+  readonly client: number;
+}
+
+/**
+ * crash: the client's process dies, and its connections end. vanish: the machine dies, so its connections stay open. pause: the
+ * process is stopped for a while, longer or shorter than its lease. stall: bytes are held for a while. black-hole,
+ * lose-replies, lose-requests: bytes are swallowed, and then the affected connections are cut. reconnect: all connections are
+ * cut.
+ */
+const FAULTS = [
+  'crash',
+  'vanish',
+  'pause',
+  'pause',
+  'stall',
+  'stall',
+  'black-hole',
+  'lose-replies',
+  'lose-requests',
+  'reconnect',
+  'reconnect',
+] as const;
+const INSTANT: readonly string[] = ['crash', 'vanish', 'reconnect'];
+
+/** A fault of one client. */
+interface FaultStep {
+  readonly does: (typeof FAULTS)[number];
+  readonly client: number;
+  readonly atMs: number;
+  /** Zero for an instant fault. */
+  readonly forMs: number;
+}
+
+interface Schedule {
+  readonly seed: number;
+  readonly clients: number;
+  readonly ttlMs: number;
+  /** The end: waits are aborted and leases released. */
+  readonly endMs: number;
+  readonly claims: readonly ClaimStep[];
+  readonly faults: readonly FaultStep[];
+}
 
 /** A lock and its servers. */
 export interface Target {
@@ -27,17 +72,47 @@ export interface Target {
   servers(ports: readonly number[]): Omit<LockToOpen, 'lock'>;
   /** The shortest and the longest lease, in milliseconds. */
   readonly leaseMs: readonly [number, number];
-  /** As in findOverlaps. */
-  readonly allowance?: number;
+  /** By default all. */
+  readonly faults?: readonly FaultStep['does'][];
 }
 
 /** The result of a schedule. */
 export interface Outcome {
   readonly schedule: Schedule;
-  readonly leases: readonly ClientLease[];
+  readonly leases: readonly { readonly client: number; readonly lease: LeaseRecord }[];
   readonly overlaps: readonly string[];
   /** Pauses of its clients' processes. */
   readonly pauses: number;
+}
+
+/** A seed always generates the same steps. Their effect depends on real processes and servers, and varies a little. */
+function makeSchedule(seed: number, { leaseMs, faults: kinds = FAULTS }: Target): Schedule {
+  const next = seededRandom(seed);
+  const between = (least: number, most: number) => Math.floor(least + next() * (most - least + 1));
+  const clients = between(2, between(2, 4));
+  const ttlMs = between(...leaseMs);
+  const claims: ClaimStep[] = [];
+  for (let client = 0; client < clients; client++) {
+    for (const contender of next() < 0.3 ? (['a', 'b'] as const) : (['a'] as const)) {
+      let atMs = between(0, 80);
+      for (let left = between(2, 3); left > 0; left--) {
+        const waitMs = next() < 0.15 ? 0 : between(ttlMs / 2, 3 * ttlMs);
+        const holdMs = next() < 0.5 ? between(2, ttlMs / 2) : between(ttlMs / 2, 2 * ttlMs);
+        claims.push({ does: 'claim', client, contender, atMs, waitMs, holdMs });
+        atMs += between(0, ttlMs);
+      }
+    }
+  }
+  const faults: FaultStep[] = [];
+  for (let left = between(1, 4); left > 0; left--) {
+    const does = kinds[between(0, kinds.length - 1)]!;
+    const anyone = between(0, clients - 1);
+    // Faults of one client tend to coincide.
+    const client = next() < 0.5 ? (faults.at(-1)?.client ?? anyone) : anyone;
+    const forMs = INSTANT.includes(does) ? 0 : between(ttlMs / 4, 2 * ttlMs);
+    faults.push({ does, client, atMs: between(10, 2 * ttlMs), forMs });
+  }
+  return { seed, clients, ttlMs, endMs: 3 * ttlMs, claims, faults };
 }
 
 const monotonicMs = (): number => nowNs() / 1e6;
@@ -49,19 +124,19 @@ const MAX_OPEN_ATTEMPTS = 20;
 /** A process with clients of several lanes. */
 export class Worker {
   readonly clients = new LockClients();
-  readonly pauses: Span[] = [];
+  /** When each pause ended. */
+  readonly pauses: number[] = [];
   #isPaused = false;
 
   /** Pauses the process, unless it is or just was paused. */
   async pause(forMs: number): Promise<void> {
-    const fromMs = monotonicMs();
-    if (this.#isPaused || fromMs < (this.pauses.at(-1)?.toMs ?? 0) + MIN_RUN_MS) return;
+    if (this.#isPaused || monotonicMs() < (this.pauses.at(-1) ?? 0) + MIN_RUN_MS) return;
     this.#isPaused = true;
     this.clients.signal('SIGSTOP');
     await sleep(forMs);
     this.clients.signal('SIGCONT');
     this.#isPaused = false;
-    this.pauses.push({ fromMs, toMs: monotonicMs() });
+    this.pauses.push(monotonicMs());
   }
 }
 
@@ -70,8 +145,6 @@ let clients = 0;
 /** A place for one client after another; a crash replaces the client. */
 class Slot {
   readonly worker: Worker;
-  /** Cuts of the client's connections in this schedule. */
-  cuts: Span[] = [];
   readonly #target: Target;
   #client = 0;
   #links: TcpProxy[] | null = null;
@@ -92,7 +165,6 @@ class Slot {
         if (attempt === MAX_OPEN_ATTEMPTS) throw error;
       });
     }
-    this.cuts = [];
   }
 
   async #open(): Promise<void> {
@@ -115,7 +187,7 @@ class Slot {
     if (this.#hasCrashed) return;
     if (does === 'pause') return this.worker.pause(forMs);
     if (does === 'reconnect') {
-      this.#cut((link) => link.cut());
+      for (const link of this.#links ?? []) link.cut();
     } else if (does === 'crash' || does === 'vanish') {
       this.#hasCrashed = true;
       if (does === 'vanish') this.#set('black-hole');
@@ -124,7 +196,7 @@ class Slot {
     } else {
       this.#set(does);
       await sleep(forMs);
-      if (!this.#hasCrashed) this.#cut((link) => link.set('pass'));
+      if (!this.#hasCrashed) this.#set('pass');
     }
   }
 
@@ -143,13 +215,6 @@ class Slot {
     await Promise.all(links.map((link) => link.close()));
   }
 
-  /** Records the time if a connection was cut. */
-  #cut(how: (link: TcpProxy) => boolean): void {
-    const fromMs = monotonicMs();
-    const cut = (this.#links ?? []).filter(how).length > 0;
-    if (cut) this.cuts.push({ fromMs, toMs: monotonicMs() });
-  }
-
   #set(mode: LinkMode): void {
     for (const link of this.#links ?? []) link.set(mode);
   }
@@ -162,7 +227,7 @@ export async function runAll(
   seeds: readonly number[],
   lanes: number,
 ): Promise<Outcome[]> {
-  const queue = seeds.map((seed) => makeSchedule(seed, target.leaseMs));
+  const queue = seeds.map((seed) => makeSchedule(seed, target));
   const size = Math.max(...queue.map((schedule) => schedule.clients));
   const outcomes: Outcome[] = [];
   const runLane = async (lane: number) => {
@@ -191,15 +256,17 @@ async function run(schedule: Schedule, slots: readonly Slot[], target: Target): 
   await Promise.all([...faults, Promise.race([running, until(schedule.endMs)])]);
   await Promise.all(slots.map((slot) => slot.end()));
   const results = await running;
-  const leases = results.flatMap((result, client) =>
-    result.leases.map((lease) => ({ client, lease, cuts: slots[client]!.cuts })),
+  const leases = results.flatMap((result, client) => result.leases.map((lease) => ({ client, lease })));
+  const spans = leases
+    .map(({ client, lease }) => ({
+      holder: `${client}${lease.contender}`,
+      from: lease.firstMs,
+      to: lease.latestMs.at(-1) ?? 0,
+    }))
+    .filter(({ from, to }) => from < to);
+  const overlaps = [...overlapsOf(spans)].map(
+    ({ one, other, from, to }) => `${one.holder} ${other.holder} ${from} +${to - from}`,
   );
-  const overlaps = findOverlaps(leases, target.allowance);
-  const pauses = slots.map(({ worker }) => worker.pauses.filter(({ toMs }) => toMs > startMs));
-  return {
-    schedule,
-    leases,
-    overlaps,
-    pauses: pauses.flat().length,
-  };
+  const pauses = slots.flatMap(({ worker }) => worker.pauses.filter((toMs) => toMs > startMs));
+  return { schedule, leases, overlaps, pauses: pauses.length };
 }
