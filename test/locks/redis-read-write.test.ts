@@ -82,8 +82,8 @@ describe('readers and writers', () => {
 
   it('continue when a reader dies: its share expires beside a live one', async () => {
     const dying = await fixture.process();
-    const dead = await read(dying.lock, 'shares', { ttlMs: 2_000 });
     const living = await read(a, 'shares', { ttlMs: 12_000 });
+    const dead = await read(dying.lock, 'shares', { ttlMs: 2_000 });
     const loss = watchLoss(dead);
     dying.link.set('black-hole');
     const writing = held(b, 'shares', { waitMs: PATIENCE_MS }).then((lease) => ({

@@ -3,7 +3,7 @@ import { Redis } from 'ioredis';
 import { expect, it } from 'vitest';
 import { using } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis-semaphore.ts';
-import { ends, held, kindOf, once, PATIENCE_MS, untilAvailable } from '../contract/lock-steps.ts';
+import { ends, held, kindOf, once, PATIENCE_MS, renewed, untilAvailable } from '../contract/lock-steps.ts';
 import { redisLocks } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
 
@@ -36,7 +36,14 @@ it('has as many holders as permits, in one process and in several, and never mor
   for (const result of await Promise.all(all)) expect(result.kind).toBe('done');
   expect(most).toBe(PERMITS);
   await expect.poll(() => holders('crowd')).toBe(0);
-  const alone = await Promise.all(Array.from({ length: PERMITS }, () => held(processes[0]!.lock, 'alone')));
+  const { lock } = processes[0]!;
+  const alone = [
+    await held(lock, 'alone'),
+    await held(lock, 'alone'),
+    await held(lock, 'alone', { ttlMs: 9_000 }),
+  ];
+  await renewed(alone[2]!);
+  expect(await server.pttl('stampede:{alone}:permits')).toBeGreaterThan(60_000); // the shorter lease ends no other
   expect(await kindOf(processes[0]!, 'alone')).toBe('contended');
   expect(alone.map(({ fencingToken }) => fencingToken)).toEqual([null, null, null]);
   for (const lease of alone) await ends(lease, 'released');
