@@ -65,12 +65,19 @@ describe('the queue of the fair lock', () => {
     await queued('dead').toBe(1);
     isQueued = true;
     dying.link.set('black-hole');
-    const next = held(b!, 'dead', options);
+    let isLate = false; // then it asks again, in another place
+    const onLate = async () => {
+      isLate = true;
+    };
+    const next = hold({ lock: b!, onLate }, 'dead', options);
     await queued('dead').toBe(2);
+    const place = () => look.redis.zrange('stampede:{dead}:queue', '-1', '-1', 'WITHSCORES');
+    const first = await place();
     const endMs = async () =>
       Number((await look.redis.zrange('stampede:{dead}:places', '-1', '-1', 'WITHSCORES'))[1]);
     const before = await endMs();
     await expect.poll(endMs).toBeGreaterThan(before + PLACE_TTL_MS); // which the dead one's is not
+    if (!isLate) expect(await place()).toEqual(first);
     await lease.release();
     await (await next).release();
     expect((await dead).kind).toBe('unavailable');
