@@ -1,6 +1,6 @@
 /** REDIS_URL=none: a whole service on Postgres alone. The contracts of strategies and tickets are tested elsewhere. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { buy, call, createSale, post, users } from './support/client.ts';
+import { buy, call, createSale, post } from './support/client.ts';
 import { opened } from './support/opened.ts';
 import { startService, type TestService } from './support/service.ts';
 import { envOf, openTestStores } from './support/stores.ts';
@@ -14,20 +14,6 @@ beforeAll(async () => {
   service = await startService(env());
 });
 afterAll(() => service?.stop());
-
-it('sells exactly 20 units to 200 customers of two services', async () => {
-  await using other = await startService(env());
-  const { id } = await createSale(service.url, 20);
-  const urls = [service.url, other.url];
-  const answers = await Promise.all(users(200).map((user, i) => buy(urls[i % 2]!, id, user)));
-  expect(answers.filter(({ status }) => status < 300)).toHaveLength(20);
-  expect(answers.filter(({ problem }) => problem === 'sold-out')).toHaveLength(180);
-  const { rows } = await stores.sql.query(
-    'SELECT sold, (SELECT count(DISTINCT user_id)::int FROM orders WHERE sale_id = $1) AS customers FROM sales WHERE id = $1',
-    [id],
-  );
-  expect(rows).toEqual([{ sold: 20, customers: 20 }]);
-});
 
 it('handles tasks and points, and reports Postgres as its only store', async () => {
   const { id } = await createSale(service.url, 1);

@@ -1,5 +1,8 @@
 /** Strategies that decide in Postgres, without a service: on one pool, beside connections that lock, sell and close. */
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
+import { lockNumber } from '../../src/store/postgres/purchases.ts';
+import * as advisoryLock from '../../src/strategies/postgres/advisory-lock.ts';
+import * as optimistic from '../../src/strategies/postgres/optimistic.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import type { Strategy } from '../../src/strategies/strategy.ts';
 import { attemptOf } from '../support/attempts.ts';
@@ -72,4 +75,44 @@ describe.each(safe)('%s', (name, entry) => {
     expect(outcome).toMatchObject({ kind: 'replayed', order: { orderId: faster.orderId } });
     expect(await bench.sold(saleId)).toBe(1);
   });
+});
+
+it('advisory-lock sees units sold while it waited for the lock', async () => {
+  const strategy = bench.start(advisoryLock, bench.patient);
+  const saleId = await bench.sale(1);
+  const sent = await statementsOf(() =>
+    bench.during(
+      async (client) => {
+        await lockNumber(client, 'attempts', saleId);
+        await sellPast(client, attemptOf(saleId, 'faster'));
+      },
+      async (end) => {
+        const reserving = strategy.decide(attemptOf(saleId, 'slower'));
+        await bench.waiters(1);
+        await end('COMMIT');
+        expect((await reserving).kind).toBe('sold-out');
+      },
+    ),
+  );
+  // It knew before it wrote, not because a write was rejected.
+  expect(sent.join()).not.toContain('insert-order');
+});
+
+it('optimistic answers busy, not sold out, when every compare-and-set fails', async () => {
+  const strategy = bench.start(optimistic);
+  const saleId = await bench.sale(3);
+  const { pool } = bench.postgres;
+  const query = pool.query.bind(pool) as (...args: unknown[]) => Promise<unknown>;
+  let lost = 0;
+  const spy = vi.spyOn(pool, 'query').mockImplementation((async (...args: unknown[]) => {
+    const result = await query(...args);
+    if ((args[0] as { name?: string }).name !== 'read-sale-and-orders') return result;
+    lost++;
+    await bench.sql.query('UPDATE sales SET version = version + 1 WHERE id = $1', [saleId]);
+    return result;
+  }) as never);
+  expect(await strategy.decide(attemptOf(saleId, 'u'))).toEqual({ kind: 'busy', reason: 'contended' });
+  spy.mockRestore();
+  expect(lost).toBeGreaterThan(10);
+  expect(await bench.sold(saleId)).toBe(0);
 });

@@ -12,7 +12,7 @@ import * as redisLock from '../../src/locks/redis.ts';
 import * as fair from '../../src/locks/redis-fair.ts';
 import * as readWrite from '../../src/locks/redis-read-write.ts';
 import * as redlock from '../../src/locks/redlock.ts';
-import { openRedis, type RedisStore } from '../../src/store/redis/connection.ts';
+import type { RedisStore } from '../../src/store/redis/connection.ts';
 import { openRedlockServers } from '../../src/store/redis/redlock-servers.ts';
 import { call, eventually } from '../support/client.ts';
 import { openIndependent, openReplicated, redisLocks, waitingFor } from '../support/lock-groups.ts';
@@ -112,14 +112,6 @@ it.each([
   await expect(spawnService(given)).rejects.toThrow(`ACL SETUSER ${user} ${rule}\n`);
 });
 
-it('a service with redis-cas does not start without its commands, of which a server has one or none', async () => {
-  await using stores = await openStoresWithRedis();
-  const REDIS_URL = await loggedIn(stores.redisUrl);
-  const given = { DATABASE_URL: stores.databaseUrl, REDIS_URL, STRATEGY: 'global-lock', LOCK: 'redis-cas' };
-  const rules = new RegExp(`ACL SETUSER ${user} (\\+(delifeq|delex) )?\\+command\\|info\\n`);
-  await expect(spawnService(given)).rejects.toThrow(rules);
-});
-
 it('with the rules that the page adds for a cluster, a service sells on one and is denied nothing', async () => {
   const [line] = /\*\*Cluster\*\*: add .*/.exec(page)!;
   const more = line.match(/\+[\w|]+/g)!;
@@ -132,18 +124,6 @@ it('with the rules that the page adds for a cluster, a service sells on one and 
     expect((await sale.buy('ann')).status).toBe(201);
   }
   for (const { client } of cluster.members) expect(await denials(client)).toEqual([]);
-});
-
-it('a lock that may no longer send WAIT says so, and does not blame the replicas', async () => {
-  const pair = await openReplicated(waitingFor(1));
-  onTestFinished(() => pair.close());
-  const store = await openRedis(await loggedIn(pair.primary.url), () => {});
-  const lock = await waitingFor(1)({ redis: store.locks, onError: () => {} });
-  await servers.at(-1)!.call('ACL', 'SETUSER', user, '-wait');
-  const result = await lock.acquire('denied', { ttlMs: 5_000, waitMs: 0 });
-  expect(result).toEqual({ kind: 'unavailable', reason: 'redis-noperm' });
-  await lock.close();
-  await store.close();
 });
 
 it('redlock does not start without a command on a server, and reports one that is denied later', async () => {
@@ -231,43 +211,27 @@ describe('the user of the page', () => {
     expect(await denials(admin)).toEqual([]);
   });
 
-  it('is allowed no command that neither a script nor the service sends', () => {
-    const read = (folder: string) =>
-      readdirSync(new URL(folder, root), { recursive: true, encoding: 'utf8' })
-        .filter((file) => /\.(ts|lua)$/.test(file))
-        .map((file) => readFileSync(new URL(`${folder}/${file}`, root), 'utf8'));
-    const sources = ['lua', 'src/access', 'src/store/redis', 'src/locks', 'src/strategies']
-      .flatMap(read)
-      .join('\n');
-    const byClient = ['auth', 'client|setinfo', 'hello', 'select', 'eval', 'evalsha', 'incrby']; // ioredis, rate-limiter-flexible
-    const sent = (name: string) => {
-      const [command, sub] = name.split('|') as [string, string?];
-      const call = sub === undefined ? `\\.${command}[(<]|call\\('${command}'` : `\\.${command}\\('${sub}'`;
-      return byClient.includes(name) || new RegExp(call, 'i').test(sources);
-    };
-    expect(allowed.filter((name) => !sent(name))).toEqual([]);
-  });
-
   it.each([
-    ['a key of another application', ['GET', 'session:1']],
-    ['a key whose name only contains the prefix', ['SET', 'my-stampede:1', '1']],
-    ['another key in a script', ['EVAL', "return redis.call('GET', 'session:1')", '0']],
-    ['a channel of another application', ['PUBLISH', 'orders', 'x']],
-    ['FLUSHALL', ['FLUSHALL']],
-    ['FLUSHDB', ['FLUSHDB']],
-    ['KEYS', ['KEYS', 'stampede:*']],
-    ['SCAN', ['SCAN', '0']],
-    ['CONFIG SET', ['CONFIG', 'SET', 'maxmemory', '1']],
-    ['CONFIG GET', ['CONFIG', 'GET', 'requirepass']],
-    ['ACL SETUSER', ['ACL', 'SETUSER', 'stampede', '+@all']],
-    ['CLIENT KILL', ['CLIENT', 'KILL', 'TYPE', 'normal']],
-    ['MONITOR', ['MONITOR']],
-    ['SHUTDOWN', ['SHUTDOWN']],
-    ['REPLICAOF', ['REPLICAOF', 'NO', 'ONE']],
-    ['MODULE', ['MODULE', 'LIST']],
-    ['FUNCTION', ['FUNCTION', 'FLUSH']],
-  ])('is denied %s', async (_what, [command, ...args]) => {
-    await expect(redis.call(command!, ...args)).rejects.toThrow(/NOPERM|ACL|No permissions|can't access/i);
+    'GET session:1',
+    'SET my-stampede:1 1',
+    "EVAL return(redis.call('GET','session:1')) 0",
+    'PUBLISH orders x',
+    'FLUSHALL',
+    'FLUSHDB',
+    'KEYS stampede:*',
+    'SCAN 0',
+    'CONFIG SET maxmemory 1',
+    'CONFIG GET requirepass',
+    'ACL SETUSER stampede +@all',
+    'CLIENT KILL TYPE normal',
+    'MONITOR',
+    'SHUTDOWN',
+    'REPLICAOF NO ONE',
+    'MODULE LIST',
+    'FUNCTION FLUSH',
+  ])('is denied %s', async (line) => {
+    const [command, ...args] = line.split(' ') as [string, ...string[]];
+    await expect(redis.call(command, ...args)).rejects.toThrow(/NOPERM|ACL|No permissions|can't access/i);
     expect((await denials(admin)).length).toBeGreaterThan(0);
   });
 });

@@ -83,7 +83,6 @@ export function strategyContract(
     pausing();
     if (!safe) overselling();
     if (KINDS.includes(name)) {
-      it('sells 50 units to 200 concurrent customers through two services', sellsOut);
       const urls = () => [a.url, b.url] as const;
       orderLife({ isWhole, stores, urls, expectSold, expectSound });
       quantities();
@@ -151,14 +150,6 @@ export function strategyContract(
       }
       await stores.sql.query('DROP TRIGGER refuse ON orders');
     });
-  }
-
-  async function sellsOut(): Promise<void> {
-    const sale = await createSale(a.url, 50);
-    const answers = await Promise.all(users(200).map((user, i) => buy(either(i), sale.id, user)));
-    expect(answers.filter((answer) => answer.status < 300)).toHaveLength(50);
-    expect(answers.filter((answer) => answer.problem === 'sold-out')).toHaveLength(150);
-    await expectSold(sale.id, 50, answers);
   }
 
   function continuing(): void {

@@ -8,7 +8,7 @@ import { stockUnits } from '../../src/store/postgres/stock-units.ts';
 import * as skipLocked from '../../src/strategies/postgres/skip-locked.ts';
 import type { Strategy } from '../../src/strategies/strategy.ts';
 import { attemptOf } from '../support/attempts.ts';
-import { sellPast, statementsOf, strategyBench, tally } from '../support/postgres-strategy.ts';
+import { sellPast, strategyBench, tally } from '../support/postgres-strategy.ts';
 
 const bench = strategyBench();
 
@@ -50,18 +50,6 @@ describe('a sale with its rows', () => {
     expect(outcome.kind).toBe('accepted');
   });
 
-  it('sells a locked unit when its holder releases it', async () => {
-    const { strategy, saleId } = await opened(2, bench.patient);
-    const outcomes = await bench.during(lockRows(saleId), async (end) => {
-      const reserving = ['a', 'b', 'c'].map((user) => strategy.decide(attemptOf(saleId, user)));
-      await bench.waiters(3);
-      await end('ROLLBACK');
-      return Promise.all(reserving);
-    });
-    expect(tally(outcomes)).toEqual({ accepted: 2, 'sold-out': 1 });
-    expect(await bench.sold(saleId)).toBe(2);
-  });
-
   it('answers busy, not sold out, while every row stays locked', async () => {
     const { strategy, saleId } = await opened(2);
     const outcome = await bench.during(lockRows(saleId), () => strategy.decide(attemptOf(saleId, 'u')));
@@ -71,13 +59,6 @@ describe('a sale with its rows', () => {
 });
 
 describe('missing rows', () => {
-  it('are inserted once by two concurrent processes', async () => {
-    const saleId = await bench.sale(500);
-    const units = stockUnits(bench.postgres);
-    await Promise.all([units.complete(saleId), units.complete(saleId), units.complete(saleId)]);
-    expect(await rowsOf(saleId)).toEqual({ free: 500, taken: 0 });
-  });
-
   it("may take longer than an attempt's statement timeout; attempts are answered busy meanwhile", async () => {
     const strategy = bench.start(skipLocked);
     const saleId = await bench.sale(3);
@@ -91,13 +72,6 @@ describe('missing rows', () => {
     });
     expect((await untilFinal(strategy, attemptOf(saleId, 'u'))).kind).toBe('accepted');
     await bench.sql.query('DROP TRIGGER slow ON stock_units');
-  });
-
-  it('are inserted with one statement, however many', async () => {
-    const saleId = await bench.sale(20_000);
-    const sent = await statementsOf(() => stockUnits(bench.postgres).complete(saleId));
-    expect(sent.filter((text) => /insert into/i.test(text))).toHaveLength(1);
-    expect(await rowsOf(saleId)).toEqual({ free: 20_000, taken: 0 });
   });
 });
 
@@ -131,29 +105,9 @@ describe('rows in excess', () => {
     await stockUnits(bench.postgres).complete(saleId);
     expect(await rowsOf(saleId)).toEqual({ free: 0, taken: 1 });
   });
-
-  it('cost an attempt on a sold-out sale no write', async () => {
-    const { strategy, saleId } = await opened(1);
-    await sellPast(bench.sql, attemptOf(saleId, 'x'));
-    const sent = await statementsOf(() => strategy.decide(attemptOf(saleId, 'u')));
-    expect(sent).toEqual(['take-unit', 'read-sale-and-orders']);
-  });
 });
 
 describe('restock', () => {
-  it('adds and cuts free rows with the stock, and rejects a cut below sold', async () => {
-    const { strategy, saleId } = await opened(3);
-    await strategy.decide(attemptOf(saleId, 'a'));
-    expect(await strategy.restock(saleId, 4)).toMatchObject({ stock: 7, sold: 1, remaining: 6 });
-    expect(await rowsOf(saleId)).toEqual({ free: 6, taken: 1 });
-    expect(await strategy.restock(saleId, -5)).toMatchObject({ stock: 2, remaining: 1 });
-    expect(await rowsOf(saleId)).toEqual({ free: 1, taken: 1 });
-    expect(await strategy.restock(saleId, -2)).toBe('below-sold');
-    expect(await strategy.restock(saleId, 2_147_483_647)).toBe('below-sold');
-    expect(await strategy.restock(999_999, 1)).toBeNull();
-    expect(await rowsOf(saleId)).toEqual({ free: 1, taken: 1 });
-  });
-
   it('skips rows that an attempt has locked', async () => {
     const { strategy, saleId } = await opened(3);
     await bench.during(lockRows(saleId), async () => {

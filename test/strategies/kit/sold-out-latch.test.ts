@@ -3,15 +3,8 @@
  * last use, so a count over the sales of several tests can fall at any moment.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { orderTable } from '../../../src/store/postgres/orders.ts';
-import { openPostgres } from '../../../src/store/postgres/pool.ts';
-import { openRedis } from '../../../src/store/redis/connection.ts';
-import { redisEpochs } from '../../../src/store/redis/epochs.ts';
-import { createSaleMirror } from '../../../src/store/redis/sale-mirror.ts';
-import { soldOutLatch } from '../../../src/strategies/kit/sold-out-latch.ts';
-import { attemptOf, reserveFor } from '../../support/attempts.ts';
-import { buy, call, cancel, createSale, eventually, patch, post, users } from '../../support/client.ts';
+import { beforeEach, describe, expect, it } from 'vitest';
+import { buy, call, cancel, createSale, eventually, post, users } from '../../support/client.ts';
 import { openScene } from '../../support/scene.ts';
 import { openStoresWithRedis } from '../../support/stores.ts';
 
@@ -119,49 +112,4 @@ describe('a process with a sold-out latch', () => {
       expect((await buy(url, saleId, user)).body).toMatchObject({ orderId, replayed: true });
     }
   });
-
-  it('answers that a sale has ended', async () => {
-    const { id } = await createSale(a, 1);
-    expect((await buy(a, id, 'first')).status).toBeLessThan(300);
-    const endsAt = new Date(Date.now() + 3_000).toISOString();
-    await expect.poll(() => patch(`${a}/sales/${id}`, { endsAt })).toMatchObject({ status: 200 });
-    const late = () => buy(a, id, `late-${Math.random()}`);
-    await expect.poll(late).toMatchObject({ problem: 'sale-not-open' });
-    const after = await Promise.all(users(50).map((user) => buy(a, id, user)));
-    expect(after.every(({ problem }) => problem === 'sale-not-open')).toBe(true);
-  });
-});
-
-it('confirms all sales of a process with one read of Postgres', async () => {
-  const { stores } = scene;
-  const postgres = openPostgres(stores.databaseUrl, () => {});
-  onTestFinished(() => postgres.close());
-  const redis = await openRedis(stores.redisUrl, () => {});
-  onTestFinished(() => redis.close());
-  const orders = orderTable(postgres);
-  /** How many sales each read was for. */
-  const reads: number[] = [];
-  const loadedIn: typeof orders.loadedIn = (saleIds) => {
-    reads.push(saleIds.length);
-    return orders.loadedIn(saleIds);
-  };
-  const mirror = createSaleMirror(redis, redisEpochs(redis, postgres), { ...orders, loadedIn }, 0);
-  const latch = soldOutLatch({ redis: { ...redis, hasSentinels: true }, mirror, onError: () => {} });
-  onTestFinished(() => latch.close());
-  const sales = await Promise.all(Array.from({ length: 5 }, () => createSale(a, 1)));
-  for (const { id } of sales) {
-    await mirror.load({ id });
-    await reserveFor(redis, mirror, attemptOf(id, 'ann'));
-    latch.markSoldOut(id);
-  }
-  await eventually(
-    async () => latch.size,
-    (size) => size === sales.length,
-  );
-  const before = reads.length;
-  await eventually(
-    async () => reads.length,
-    (length) => length > before + 10,
-  );
-  expect(reads.slice(-5)).toEqual([5, 5, 5, 5, 5]);
 });
