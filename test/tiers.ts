@@ -15,7 +15,6 @@ export const WHOLE_IN_QUICK = ['lock-postgres-row', 'lock-redis'];
 /** Files that, like those of `TIMED`, run only in the full tier: they take more than about ten seconds, or bound a duration. */
 export const FULL_ONLY = [
   'test/access/lottery.test.ts',
-  'test/alone.test.ts',
   'test/backup.test.ts',
   'test/bench/faults.test.ts',
   'test/bench/generators.test.ts',

@@ -1,5 +1,5 @@
 /** The Redis user of docs/how-to/deploy.md may do what the service and its locks need, and no more. */
-import { readdirSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { shareCapacity } from '../../src/access/capacity.ts';
@@ -11,11 +11,9 @@ import type { Sale } from '../../src/domain/sale.ts';
 import * as redisLock from '../../src/locks/redis.ts';
 import * as fair from '../../src/locks/redis-fair.ts';
 import * as readWrite from '../../src/locks/redis-read-write.ts';
-import * as redlock from '../../src/locks/redlock.ts';
 import type { RedisStore } from '../../src/store/redis/connection.ts';
-import { openRedlockServers } from '../../src/store/redis/redlock-servers.ts';
 import { call, eventually } from '../support/client.ts';
-import { openIndependent, openReplicated, redisLocks, waitingFor } from '../support/lock-groups.ts';
+import { openReplicated, redisLocks, waitingFor } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
 import { OwnRedis, openCluster } from '../support/servers.ts';
 import { spawnService } from '../support/service.ts';
@@ -33,7 +31,6 @@ const [user, ...rules] = /redis-cli ACL SETUSER ((?:.*\\\n)*.*)/
   .replaceAll("'", '')
   .trim()
   .split(/\s+/) as [string, ...string[]];
-const allowed = rules.filter((rule) => rule.startsWith('+')).map((rule) => rule.slice(1));
 
 const core = { core: true, rest: false, timed: false };
 const servers: Redis[] = [];
@@ -126,24 +123,6 @@ it('with the rules that the page adds for a cluster, a service sells on one and 
   for (const { client } of cluster.members) expect(await denials(client)).toEqual([]);
 });
 
-it('redlock does not start without a command on a server, and reports one that is denied later', async () => {
-  const group = await openIndependent(redlock.create, 3);
-  onTestFinished(() => group.close());
-  const urls = await Promise.all(group.redis.map(({ url }) => loggedIn(url)));
-  const admins = servers.slice(-3);
-  const reports: unknown[] = [];
-  const open = () => openRedlockServers(urls, (...report) => reports.push(report));
-  const create = () => redlock.create({ openRedlock: open });
-  await admins[2]!.call('ACL', 'SETUSER', user, '-evalsha');
-  await expect(create()).rejects.toThrow('ACL SETUSER with its user and +evalsha');
-  await admins[2]!.call('ACL', 'SETUSER', user, '+evalsha');
-  const lock = await create();
-  for (const admin of admins) await admin.call('ACL', 'SETUSER', user, '-set');
-  await lock.acquire('denied', { ttlMs: 5_000, waitMs: 0 });
-  expect(String(reports)).toMatch(/redlock-permission,ReplyError: NOPERM .*no permissions to run the 'set'/);
-  await lock.close();
-});
-
 it.each([
   ['wait', { CONFIRM: 'accepted', REDIS_WAIT: '1' }, 201],
   ['zadd', {}, 503],
@@ -180,19 +159,6 @@ describe('the user of the page', () => {
   });
   afterAll(() => {
     for (const one of [redis, ...servers]) one?.disconnect();
-  });
-
-  it('is allowed every command of the scripts', () => {
-    const scripts = readdirSync(new URL('lua', root), { recursive: true, encoding: 'utf8' }).filter((file) =>
-      file.endsWith('.lua'),
-    );
-    const called = scripts.flatMap((file) =>
-      [...readFileSync(new URL(`lua/${file}`, root), 'utf8').matchAll(/redis\.p?call\('(\w+)'/g)].map(
-        ([, name]) => name!.toLowerCase(),
-      ),
-    );
-    expect(called.length).toBeGreaterThan(50);
-    expect([...new Set(called)].filter((name) => !allowed.includes(name))).toEqual([]);
   });
 
   it('is allowed what customers on the internet need: limits, turns, capacity', async () => {

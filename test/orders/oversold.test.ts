@@ -59,18 +59,6 @@ async function expireAll(service: TestService, saleId: number): Promise<void> {
   expect(await expectCounted(service, saleId)).toBe(0);
 }
 
-it('reports more sold than its stock, and recovers by cancellation and expiry', async () => {
-  const service = await start('unsafe');
-  const sale = await oversell(service);
-  expect(await expectCounted(service, sale.id)).toBeGreaterThan(STOCK);
-  const listed = await call(`${service.url}/sales`);
-  const { body } = await call(`${service.url}/sales/${sale.id}`);
-  expect(body.remaining).toBeLessThan(0);
-  expect(listed.body).toContainEqual(body);
-  for (let i = 0; i < 3; i++) await cancelOne(service, sale.id);
-  await expireAll(service, sale.id);
-});
-
 it.each(
   bySize({
     core: ['lua'],
@@ -78,10 +66,13 @@ it.each(
     nightly: ['lua', 'segmented-lock', 'group-commit', 'skip-locked'],
   }),
 )(
-  '%s sells when fewer are sold than there are units: added units and cancelled ones cover the rest first',
+  '%s reports more sold than its stock, and sells again once added and cancelled units have covered the rest',
   async (strategy) => {
     const unsafe = await start('unsafe');
     const { id } = await oversell(unsafe);
+    expect(await expectCounted(unsafe, id)).toBeGreaterThan(STOCK);
+    const { body } = await call(`${unsafe.url}/sales/${id}`);
+    expect((await call(`${unsafe.url}/sales`)).body).toContainEqual(body);
     await unsafe.stop();
     const service = await start(strategy);
     const restock = (units: number) => post(`${service.url}/sales/${id}/restock`, { units });
@@ -109,16 +100,3 @@ it.each(
     await expireAll(service, id);
   },
 );
-
-it('cancels and expires orders that were inserted past the service', async () => {
-  const service = await start('for-update');
-  const sale = await createSale(service.url, 1);
-  await scene.stores.sql.query(
-    `INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
-     SELECT gen_random_uuid(), $1, 'past-' || n, 'pending', 1, now() + interval '1 hour' FROM generate_series(1, 4) AS n`,
-    [sale.id],
-  );
-  const [orderId] = await activeOrders(sale.id);
-  expect((await cancel(service.url, orderId)).status).toBe(200);
-  await expireAll(service, sale.id);
-});

@@ -36,26 +36,6 @@ it.each(failovers([...new Set(['lua', 'group-commit', ...SAFE_STRATEGIES])], ['k
   TIMEOUT_MS,
 );
 
-it('what was read before a promotion is not confirmed by the promoted standby', async () => {
-  await using pair = await openPostgresPair({ synchronous: true });
-  const postgres = openPostgres(pair.url, () => {});
-  await postgres.ping();
-  const before = postgres.timeline();
-  await pair.failOver('kill');
-  await eventually(
-    () =>
-      postgres.ping().then(
-        () => true,
-        () => false,
-      ),
-    (isReached) => isReached,
-  );
-  // Each that was read before, not only the first that notices.
-  for (let i = 0; i < 2; i++) await expect(postgres.replicated(before)).rejects.toThrow('was promoted since');
-  await postgres.replicated(postgres.timeline()); // of what was read since
-  await postgres.close();
-});
-
 it('an order that was read before a promotion is not confirmed, although another read noticed the promotion meanwhile', async () => {
   await using pair = await openPostgresPair({ synchronous: true });
   const postgres = openPostgres(pair.url, () => {});

@@ -89,11 +89,3 @@ it('restores no buyer whose reservation was released', async () => {
   await mirror.acknowledge(committed);
   expect(Object.keys(await buyers(1))).toEqual(['bob']);
 });
-
-it("removes those of the other sales when one sale's key has another type, and reports it", async () => {
-  for (const sale of [1, 2, 3]) await open(sale, 0);
-  const committed = await reserve([1, 2, 3]);
-  await redis.redis.set(keysOf(2).reservations, 'something else');
-  await expect(mirror.acknowledge(committed)).rejects.toThrow('WRONGTYPE');
-  expect([await pending(1), await pending(3)]).toEqual([0, 0]);
-});

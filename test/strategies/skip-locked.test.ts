@@ -1,5 +1,5 @@
 import type pg from 'pg';
-import { describe, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import type { Attempt } from '../../src/domain/order.ts';
 import type { Decision } from '../../src/domain/outcome.ts';
 import { inTransaction } from '../../src/store/postgres/pool.ts';
@@ -39,40 +39,36 @@ async function untilFinal(strategy: Strategy, attempt: Attempt): Promise<Decisio
   }
 }
 
-describe('a sale with its rows', () => {
-  it('does not wait for the holder of the first row', async () => {
-    const { strategy, saleId } = await opened(2);
-    const first = 'SELECT FROM stock_units WHERE sale_id = $1 ORDER BY unit LIMIT 1 FOR UPDATE';
-    const outcome = await bench.during(
-      (client) => client.query(first, [saleId]),
-      () => strategy.decide(attemptOf(saleId, 'u')),
-    );
-    expect(outcome.kind).toBe('accepted');
-  });
-
-  it('answers busy, not sold out, while every row stays locked', async () => {
-    const { strategy, saleId } = await opened(2);
-    const outcome = await bench.during(lockRows(saleId), () => strategy.decide(attemptOf(saleId, 'u')));
-    expect(outcome).toEqual({ kind: 'busy', reason: 'lock-timeout' });
-    expect(await rowsOf(saleId)).toEqual({ free: 2, taken: 0 }); // no rows were added
-  });
+it('does not wait for the holder of the first row', async () => {
+  const { strategy, saleId } = await opened(2);
+  const first = 'SELECT FROM stock_units WHERE sale_id = $1 ORDER BY unit LIMIT 1 FOR UPDATE';
+  const outcome = await bench.during(
+    (client) => client.query(first, [saleId]),
+    () => strategy.decide(attemptOf(saleId, 'u')),
+  );
+  expect(outcome.kind).toBe('accepted');
 });
 
-describe('missing rows', () => {
-  it("may take longer than an attempt's statement timeout; attempts are answered busy meanwhile", async () => {
-    const strategy = bench.start(skipLocked);
-    const saleId = await bench.sale(3);
-    await bench.sql.query(`
+it('answers busy, not sold out, while every row stays locked', async () => {
+  const { strategy, saleId } = await opened(2);
+  const outcome = await bench.during(lockRows(saleId), () => strategy.decide(attemptOf(saleId, 'u')));
+  expect(outcome).toEqual({ kind: 'busy', reason: 'lock-timeout' });
+  expect(await rowsOf(saleId)).toEqual({ free: 2, taken: 0 }); // no rows were added
+});
+
+it("missing rows may take longer than an attempt's statement timeout; attempts are answered busy meanwhile", async () => {
+  const strategy = bench.start(skipLocked);
+  const saleId = await bench.sale(3);
+  await bench.sql.query(`
       CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN IF NEW.sale_id = ${saleId} THEN PERFORM pg_sleep(1.4); END IF; RETURN NEW; END $$;
       CREATE TRIGGER slow BEFORE INSERT ON stock_units FOR EACH ROW EXECUTE FUNCTION slow();`);
-    expect(await strategy.decide(attemptOf(saleId, 'u'))).toEqual({
-      kind: 'busy',
-      reason: 'units-are-being-made',
-    });
-    expect((await untilFinal(strategy, attemptOf(saleId, 'u'))).kind).toBe('accepted');
-    await bench.sql.query('DROP TRIGGER slow ON stock_units');
+  expect(await strategy.decide(attemptOf(saleId, 'u'))).toEqual({
+    kind: 'busy',
+    reason: 'units-are-being-made',
   });
+  expect((await untilFinal(strategy, attemptOf(saleId, 'u'))).kind).toBe('accepted');
+  await bench.sql.query('DROP TRIGGER slow ON stock_units');
 });
 
 it('inserts bounded batches of rows, and sells all units', async () => {
@@ -92,44 +88,40 @@ it('inserts bounded batches of rows, and sells all units', async () => {
   expect(tally(outcomes)).toEqual({ accepted: 30, 'sold-out': 5 });
 });
 
-describe('rows in excess', () => {
-  it('sell no unit that another strategy has sold', async () => {
-    const { strategy, saleId } = await opened(4);
-    for (const user of 'xyz') await sellPast(bench.sql, attemptOf(saleId, user));
-    const outcomes = await Promise.all([...'abcdef'].map((user) => strategy.decide(attemptOf(saleId, user))));
-    expect(tally(outcomes)).toEqual({ accepted: 1, 'sold-out': 5 });
-    expect(await bench.sold(saleId)).toBe(4);
-    // A rejected attempt is answered before it gives back the row that it had locked.
-    const inTransactions = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL`;
-    await expect.poll(() => bench.sql.query(inTransactions)).toMatchObject({ rowCount: 0 });
-    await stockUnits(bench.postgres).complete(saleId);
-    expect(await rowsOf(saleId)).toEqual({ free: 0, taken: 1 });
-  });
+it('rows in excess sell no unit that another strategy has sold', async () => {
+  const { strategy, saleId } = await opened(4);
+  for (const user of 'xyz') await sellPast(bench.sql, attemptOf(saleId, user));
+  const outcomes = await Promise.all([...'abcdef'].map((user) => strategy.decide(attemptOf(saleId, user))));
+  expect(tally(outcomes)).toEqual({ accepted: 1, 'sold-out': 5 });
+  expect(await bench.sold(saleId)).toBe(4);
+  // A rejected attempt is answered before it gives back the row that it had locked.
+  const inTransactions = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL`;
+  await expect.poll(() => bench.sql.query(inTransactions)).toMatchObject({ rowCount: 0 });
+  await stockUnits(bench.postgres).complete(saleId);
+  expect(await rowsOf(saleId)).toEqual({ free: 0, taken: 1 });
 });
 
-describe('restock', () => {
-  it('skips rows that an attempt has locked', async () => {
-    const { strategy, saleId } = await opened(3);
-    await bench.during(lockRows(saleId), async () => {
-      expect(await strategy.restock(saleId, -2)).toMatchObject({ stock: 1 });
-    });
-    const outcomes = await Promise.all([...'abc'].map((user) => strategy.decide(attemptOf(saleId, user))));
-    expect(tally(outcomes)).toEqual({ accepted: 1, 'sold-out': 2 });
+it('a restock skips rows that an attempt has locked', async () => {
+  const { strategy, saleId } = await opened(3);
+  await bench.during(lockRows(saleId), async () => {
+    expect(await strategy.restock(saleId, -2)).toMatchObject({ stock: 1 });
   });
+  const outcomes = await Promise.all([...'abc'].map((user) => strategy.decide(attemptOf(saleId, user))));
+  expect(tally(outcomes)).toEqual({ accepted: 1, 'sold-out': 2 });
+});
 
-  it('rolls back when the last unit is sold meanwhile', async () => {
-    const { strategy, saleId } = await opened(2, bench.patient);
-    const result = await bench.during(
-      (client) => sellPast(client, attemptOf(saleId, 'faster')),
-      async (end) => {
-        const cutting = strategy.restock(saleId, -2);
-        await bench.waiters(1);
-        await end('COMMIT');
-        return cutting;
-      },
-    );
-    expect(result).toBe('below-sold');
-    expect(await rowsOf(saleId)).toEqual({ free: 2, taken: 0 });
-    expect((await strategy.decide(attemptOf(saleId, 'b'))).kind).toBe('accepted');
-  });
+it('a restock rolls back when the last unit is sold meanwhile', async () => {
+  const { strategy, saleId } = await opened(2, bench.patient);
+  const result = await bench.during(
+    (client) => sellPast(client, attemptOf(saleId, 'faster')),
+    async (end) => {
+      const cutting = strategy.restock(saleId, -2);
+      await bench.waiters(1);
+      await end('COMMIT');
+      return cutting;
+    },
+  );
+  expect(result).toBe('below-sold');
+  expect(await rowsOf(saleId)).toEqual({ free: 2, taken: 0 });
+  expect((await strategy.decide(attemptOf(saleId, 'b'))).kind).toBe('accepted');
 });

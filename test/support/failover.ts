@@ -103,14 +103,6 @@ export async function openWorlds(redisUrl: string) {
   return { all, [Symbol.asyncDispose]: async () => void (await close()) };
 }
 
-/** A failover to the replica, and one that makes the first primary the primary again; nothing is lost in the second. */
-export interface ThereAndBack {
-  away(): Promise<unknown>;
-  back(): Promise<unknown>;
-  /** Connects to the primary. The caller disconnects it. */
-  client(): Promise<Redis>;
-}
-
 const changesOf = async (sale: TestSale): Promise<number> => {
   const { rowCount } = await sale.world.stores.sql.query('SELECT FROM mirror_outbox WHERE sale_id = $1', [
     sale.id,
@@ -122,7 +114,10 @@ const changesOf = async (sale: TestSale): Promise<number> => {
  * Each sale is sold out when its Redis fails over. While another server is the primary, units become free, and no attempt
  * comes until the outbox has dropped their changes. After the way back these units are free at once.
  */
-export async function sellAfterTheWayBack(sales: readonly TestSale[], fault: ThereAndBack): Promise<void> {
+export async function sellAfterTheWayBack(
+  sales: readonly TestSale[],
+  fault: Record<'away' | 'back', () => Promise<unknown>> & { client(): Promise<Redis> },
+): Promise<void> {
   const each = (work: (sale: TestSale) => Promise<unknown>) => Promise.all(sales.map(work));
   await each((sale) => sale.rush(users(sale.stock, 'early')));
   await each(async (sale) => expect((await sale.buy('late')).problem).toBe('sold-out'));
