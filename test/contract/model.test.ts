@@ -147,6 +147,7 @@ class ModelSale {
     const back = gone.reduce((sum, { attempt }) => sum + attempt.quantity, 0);
     const before = this.free;
     for (const { attempt } of gone) this.held.delete(attempt.userId);
+    const holders = new Set(this.held.keys());
     for (const [i, attempt] of attempts.entries()) {
       const decision = decisions[i]!;
       if (orderIn(decision)?.orderId !== attempt.orderId || this.held.has(attempt.userId)) continue;
@@ -164,6 +165,7 @@ class ModelSale {
       const decision = decisions[i]!;
       const order = orderIn(decision);
       const own = this.held.get(userId)?.attempt;
+      if (holders.has(userId)) expect(order).not.toBeNull();
       if (order !== null) expect(order).toMatchObject({ orderId: own?.orderId, quantity: own?.quantity });
       else if (this.state !== 'open') expect(decision).toEqual({ kind: 'not-open', reason: this.state });
       else if (quantity > MOST) expect(decision).toEqual({ kind: 'over-limit', maxPerOrder: MOST });
