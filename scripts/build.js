@@ -108,10 +108,10 @@ function refuseOldNode() {
   refuse(`Node.js ${process.versions.node} is too old: Stampede needs ${engines.node}.`);
 }
 
-/** A file's identity: changed content has another. A missing file has none. */
-function versionOf(file) {
+/** A file's identity: changed content has another. A missing file, and one that changed later than `beforeMs`, has none. */
+function versionOf(file, beforeMs = Number.POSITIVE_INFINITY) {
   const stat = statSync(path.join(root, file), { throwIfNoEntry: false });
-  return stat === undefined ? null : `${stat.mtimeMs} ${stat.size}`;
+  return stat === undefined || stat.mtimeMs > beforeMs ? null : `${stat.mtimeMs} ${stat.size}`;
 }
 
 /** Whether nothing that the last build of a part read has changed, and all that it wrote is there. */
@@ -160,6 +160,7 @@ function filesOfDist() {
 
 /** @returns the versions of what it read, and the names of what it wrote */
 async function buildPart({ build }, { entries, options }) {
+  const startedMs = Date.now();
   const present = Object.entries(entries).filter(([, file]) => existsSync(path.join(root, file)));
   const { metafile, outputFiles } = await build({
     ...options,
@@ -181,7 +182,8 @@ async function buildPart({ build }, { entries, options }) {
   // An installation changes the lock file of node_modules.
   const inputs = ['scripts/build.js', 'node_modules/.package-lock.json', ...own];
   return {
-    read: Object.fromEntries(inputs.map((file) => [file, versionOf(file)])),
+    // One that changed meanwhile may not have been read as it is now.
+    read: Object.fromEntries(inputs.map((file) => [file, versionOf(file, startedMs)])),
     written: files.map(({ name }) => name),
   };
 }

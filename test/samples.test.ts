@@ -191,7 +191,7 @@ it.for(
   const commands = commandsOf(text('docs/how-to/choose-a-lock.md')).find((code) =>
     new RegExp(`LOCK=${lock} .*npm start`).test(code),
   )!;
-  const actual = { '/tmp/': `${folder}/`, ...(await freePorts(...ports)) };
+  const actual = { '/tmp': folder, ...(await freePorts(...ports)) };
   const listing = /^\/usr.*$/m.exec(text('docs/how-to/recover.md'))![0];
   // Debian's zkServer.sh does not start in a folder with a name like the installation's.
   const script = `cd /tmp/\n${commands.replace(/^kill /m, `${listing}\nkill `)}`;

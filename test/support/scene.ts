@@ -9,7 +9,7 @@ export interface Scene<S extends TestStores> {
   readonly stores: S;
   /** Starts a service on the stores. */
   start(env?: Readonly<Record<string, string>>): Promise<TestService>;
-  /** The same as a process of its own. */
+  /** The same as a separate process. */
   spawn(env?: Readonly<Record<string, string>>): Promise<ServiceProcess>;
   /** Ends a part after the test, in reverse order. */
   kept<T extends AsyncDisposable>(part: T): T;
