@@ -73,8 +73,9 @@ export function redisEpochs(
     const before = found.get(server);
     const isSame = !isFresh && before?.identity === identity && before.timeline === timeline;
     const { epoch, ...rest } = isSame ? before : await epochOf(identity);
-    const isKept = before?.connections === connections && before.epoch === epoch;
-    const confirmed = isKept ? before.confirmed : new Set<number>();
+    const last = found.get(server); // another search may have ended meanwhile, and its sales be confirmed
+    const isKept = last?.connections === connections && last.epoch === epoch;
+    const confirmed = isKept ? last.confirmed : new Set<number>();
     const now = { ...rest, epoch, connections, confirmed };
     found.set(server, now);
     return now;
