@@ -39,7 +39,9 @@ const service = {
 const laboratory = {
   'commands/bench': 'bench/main.ts',
   'commands/race': 'bench/race/main.ts',
+  'commands/explore': 'lab/explore/main.ts',
   'programs/autocannon-worker': 'bench/load/autocannon-worker.ts',
+  'programs/explorer': 'lab/explore/explorer.ts',
   'programs/bare-server': 'bench/suites/limits/bare-server.ts',
   'programs/lock-client': 'lab/clients/lock-client.ts',
   'programs/proxy-process': 'lab/proxy-process.ts',

@@ -11,7 +11,6 @@
  * Each pass first checks whether Postgres or Redis has failed over. Passes of several processes may overlap: each claims different
  * reservations.
  */
-import { repeatedly } from '../concurrency/periodic.ts';
 import { limits } from '../config/limits.ts';
 import type { ClaimedReservation, CommitResult } from '../domain/outcome.ts';
 import { freeUnits, type Sale } from '../domain/sale.ts';
@@ -220,15 +219,4 @@ async function commitOrRelease(
   instruments.reservationsReaped.inc({ result: result.kind });
   log('settled an abandoned reservation', { orderId, saleId, userId, result: result.kind });
   return result;
-}
-
-/**
- * Runs passes, one after the other, until stopped.
- * @returns stops them, and waits for the pass in progress
- */
-export function startReaper(context: ReaperContext): () => Promise<void> {
-  const memory: PreviousPass = new Map();
-  return repeatedly(limits.reapEveryMs, (isStopped) =>
-    context.health.step('scan sales', () => reapOnce(context, isStopped, memory)),
-  );
 }

@@ -8,81 +8,42 @@ import { repeatedly, untilNone } from '../concurrency/periodic.ts';
 import type { Config } from '../config/env.ts';
 import { limits } from '../config/limits.ts';
 import { measureAudit, measureOldSnapshots } from '../metrics/instruments.ts';
-import type { LoopHealth } from '../metrics/loop-health.ts';
-import type { Lifecycle } from '../orders/lifecycle.ts';
-import type { OrderCommitter } from '../orders/order-committer.ts';
-import { type ReaperContext, reapOnce, startReaper } from '../orders/reservation-reaper.ts';
-import type { SaleRefunds } from '../orders/sale-refunds.ts';
 import { appendPending, auditHead, auditState } from '../store/postgres/audit-log.ts';
 import { oldSnapshots } from '../store/postgres/old-snapshots.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import { createRetention } from '../store/postgres/retention.ts';
-import { createWaitlist } from '../store/postgres/waitlist.ts';
 import type { RedisStore } from '../store/redis/connection.ts';
 import { commandsFor } from '../store/redis/permissions.ts';
 import { taskHandlers } from '../tasks/handlers.ts';
 import { startTasks, type Tasks } from '../tasks/tasks.ts';
 import type { Closers, Core, Reports } from './core.ts';
+import type { Pipeline } from './pipeline.ts';
 
 export interface BackgroundContext {
   readonly config: Config;
   readonly core: Core;
-  /** Null: the strategy commits by itself. */
-  readonly committer: OrderCommitter | null;
-  readonly lifecycle: Lifecycle;
-  /** Health of the expiry loop, which runs in `lifecycle`. */
-  readonly expiry: LoopHealth;
-  readonly refunds: SaleRefunds;
-  /** Health of the loop of `refunds`. */
-  readonly refunding: LoopHealth;
+  readonly pipeline: Pipeline;
   readonly reports: Reports;
   readonly log: Logger;
 }
 
 /** Starts all loops. Returns after the first pass of the reaper. */
 export async function startBackground(context: BackgroundContext, closers: Closers): Promise<Tasks> {
-  const { config, core, committer, lifecycle, expiry, refunds, refunding, reports, log } = context;
-  const { postgres, redis, outbox } = core;
+  const { config, core, pipeline, reports, log } = context;
+  const { postgres, redis } = core;
   if (redis !== null) closers.add(inspectRedis(redis, commandsFor(config), reports));
-  const { mirror, knownSoldOut } = core.strategy;
+  const { knownSoldOut } = core.strategy;
   if (knownSoldOut) closers.add(async () => knownSoldOut.close());
-  if (mirror !== null && committer !== null)
-    await runReaper({ ...core, ...reports, mirror, committer }, reports, log, closers);
-  const expire = (isStopped: () => boolean) => untilNone(() => lifecycle.expireDue(), isStopped);
-  closers.add(
-    repeatedly(limits.sweepEveryMs, (isStopped) => expiry.step('expire orders', () => expire(isStopped))),
-  );
-  const refund = (isStopped: () => boolean) => untilNone(() => refunds.closeBatch(), isStopped);
-  closers.add(
-    repeatedly(limits.sweepEveryMs, (isStopped) => refunding.step('refund orders', () => refund(isStopped))),
-  );
-  if (outbox !== null)
-    closers.add(repeatedly(limits.sweepEveryMs, (isStopped) => untilNone(() => outbox.publish(), isStopped)));
-  if (config.events.includes('sale.units-returned')) closers.add(nameWaiting(postgres, reports));
+  const counts = await pipeline.recover();
+  if (Object.values(counts ?? {}).some((n) => n > 0))
+    log.info(counts, 'Resolved reservations of an earlier process');
+  for (const { everyMs, run } of pipeline.passes) closers.add(repeatedly(everyMs, run));
   measureOldSnapshots(reports.instruments, oldSnapshots(postgres));
   closers.add(keepAuditLog(postgres, reports, log));
   if (config.retentionDays > 0) closers.add(deleteOldRows(config, postgres, reports));
   const tasks = runTasks(config, core, reports, log);
   closers.add(() => tasks.stop());
   return tasks;
-}
-
-async function runReaper(
-  stores: Omit<ReaperContext, 'health' | 'log'>,
-  { background }: Reports,
-  log: Logger,
-  closers: Closers,
-): Promise<void> {
-  const context: ReaperContext = {
-    ...stores,
-    health: background.loop('reservation-reaper'),
-    log: (message, details) => log.warn(details, message),
-  };
-  // Before the first request: another strategy may have sold since this one last ran.
-  const counts = await context.health.step('scan sales', () => reapOnce(context));
-  if (Object.values(counts ?? {}).some((n) => n > 0))
-    log.info(counts, 'Resolved reservations of an earlier process');
-  closers.add(startReaper(context));
 }
 
 function runTasks(config: Config, { postgres, lock }: Core, reports: Reports, log: Logger): Tasks {
@@ -136,15 +97,6 @@ function keepAuditLog(
     if (head.id !== '0' && text !== noted) log.info({ head: text }, NOTED);
     noted = text;
   });
-}
-
-/** Names the next customers of waitlists. */
-function nameWaiting(postgres: PostgresStore, { background }: Reports): () => Promise<void> {
-  const health = background.loop('waitlist');
-  const waitlist = createWaitlist(postgres);
-  return repeatedly(limits.waitlist.everyMs, () =>
-    health.step('find sales', () => waitlist.nameNext(health)),
-  );
 }
 
 function deleteOldRows(

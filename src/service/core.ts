@@ -77,6 +77,8 @@ export function createReports(log: Logger): Reports {
   };
 }
 
+export { strategies } from '../strategies/registry.ts';
+
 /** The names that a configuration may use. */
 export const choices: Choices = {
   strategies: [...strategies.keys()],
@@ -105,19 +107,40 @@ export interface Core {
 /** @throws StartError when a store or the lock's server cannot be used */
 export async function openCore(
   config: Config,
-  { databaseUrl, redisUrl }: StoreUrls,
-  { instruments, background, onError }: Reports,
+  urls: StoreUrls,
+  reports: Reports,
   closers: Closers,
 ): Promise<Core> {
+  const stores = await connectStores(config, urls, reports, closers);
+  if (stores.redis !== null) await checkPermissions(stores.redis, urls.redisUrl!, config);
+  return composeCore(config, stores, reports, closers);
+}
+
+type Stores = Pick<Core, 'postgres' | 'redis'>;
+
+/** @throws StartError when Redis cannot be reached */
+export async function connectStores(
+  config: Config,
+  { databaseUrl, redisUrl }: StoreUrls,
+  { onError }: Pick<Reports, 'onError'>,
+  closers: Closers,
+): Promise<Stores> {
   const connections = limits.postgresPoolSize / config.workers;
   const onConnectionError = (error: unknown) => onError('postgres-connection', error);
   const postgres = openPostgres(databaseUrl, onConnectionError, { ...config, connections });
   closers.add(() => postgres.close());
   const redis = redisUrl === null ? null : await connectRedis(redisUrl, config, onError);
-  if (redis !== null) {
-    closers.add(() => redis.close());
-    await checkPermissions(redis, redisUrl!, config);
-  }
+  if (redis !== null) closers.add(() => redis.close());
+  return { postgres, redis };
+}
+
+/** @throws StartError when the lock's server cannot be used */
+export async function composeCore(
+  config: Config,
+  { postgres, redis }: Stores,
+  { instruments, background, onError }: Reports,
+  closers: Closers,
+): Promise<Core> {
   const lock = observed(await openLock(config, { redis, postgres, onError }), {
     onAcquire: ({ lock, kind, waitedMs }) =>
       instruments.lockWaitSeconds.observe({ lock, result: kind }, waitedMs / 1_000),

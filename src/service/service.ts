@@ -8,7 +8,6 @@
 import cluster from 'node:cluster';
 import type { RequestListener, Server } from 'node:http';
 import type { Logger } from 'pino';
-import { createLoadShedder, type LoadShedder } from '../concurrency/load-shedding.ts';
 import type { Config } from '../config/env.ts';
 import { limits } from '../config/limits.ts';
 import { createAdminTokens } from '../http/admin.ts';
@@ -23,27 +22,15 @@ import { type Reads, readsFrom } from '../http/reads.ts';
 import { openSaleEvents } from '../http/routes/events.ts';
 import { closeUnread } from '../http/unread-responses.ts';
 import { locks } from '../locks/registry.ts';
-import { attemptTally } from '../metrics/attempt-tally.ts';
-import {
-  measureAdmission,
-  measureCommitter,
-  measureConnections,
-  measureLatch,
-} from '../metrics/instruments.ts';
-import { createLifecycle } from '../orders/lifecycle.ts';
-import { createOrderCommitter, type OrderCommitter } from '../orders/order-committer.ts';
-import { createPayments } from '../orders/payments.ts';
-import { createPurchases, type Purchases } from '../orders/purchase.ts';
-import { createSaleRefunds } from '../orders/sale-refunds.ts';
-import { createSettlement } from '../orders/settlement.ts';
+import { measureConnections } from '../metrics/instruments.ts';
 import { ledger } from '../points/ledger.ts';
 import { addAuditEvent } from '../store/postgres/audit-log.ts';
 import { openPostgres } from '../store/postgres/pool.ts';
-import { createWaitlist } from '../store/postgres/waitlist.ts';
 import { strategies } from '../strategies/registry.ts';
 import { startBackground } from './background.ts';
 import { Closers, type Core, createReports, openCore, type Reports } from './core.ts';
 import { type Customers, openCustomers } from './customers.ts';
+import { createPipeline } from './pipeline.ts';
 import type { StoreUrls } from './startup.ts';
 import type { Tracing } from './tracing.ts';
 import { metricsOfAll } from './workers.ts';
@@ -108,23 +95,20 @@ export const adminAddressOf = ({ adminPort, adminHost }: Config): Address | null
 async function compose(options: ServiceOptions, closers: Closers): Promise<Servers> {
   const { config, urls, log } = options;
   const reports = createReports(log);
-  const { instruments, onError, onDefect } = reports;
+  const { onError, onDefect } = reports;
   const core = await openCore(config, urls, reports, closers);
   const { postgres, redis, sales, lock, strategy } = core;
   const tracing = await openTracing(config, core, reports, closers);
 
-  const committer = createCommitter(config, core, reports, tracing);
-  const expiry = reports.background.loop('expiry');
-  const lifecycle = createLifecycle({ ...core, instruments, health: expiry });
-  const refunding = reports.background.loop('refunds');
-  const refunds = createSaleRefunds({ ...core, instruments, health: refunding });
-  const background = { config, core, committer, lifecycle, expiry, refunds, refunding, reports, log };
-  const tasks = await startBackground(background, closers);
-  const { shedder, ...opened } = openPurchases(config, committer, core, reports);
-  const purchases = tracing?.purchases(opened.purchases) ?? opened.purchases;
-  closers.add(() => purchases.idle());
   const warn = (message: string, details: object = {}) => log.warn(details, message);
   const reads = openReads(urls, core, reports, closers, tracing);
+  const { uncommitted } = reads;
+  const traced = tracing?.committer ?? undefined;
+  const pipeline = createPipeline({ config, core, reports, uncommitted, warn, ...(traced && { traced }) });
+  const { shedder } = pipeline;
+  const tasks = await startBackground({ config, core, pipeline, reports, log }, closers);
+  const purchases = tracing?.purchases(pipeline.purchases) ?? pipeline.purchases;
+  closers.add(() => purchases.idle());
   const customers = await openCustomers({ config, redis, postgres, reads, shedder, reports, warn });
   closers.add(() => customers.stop());
 
@@ -135,21 +119,11 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
     assets: readAssets(),
     stopping: closers.stopping,
     onStoreError: onError,
+    ...pipeline,
     strategy,
     purchases,
     sales,
     reads,
-    lifecycle,
-    refunds,
-    waitlist: config.events.includes('sale.units-returned') ? createWaitlist(postgres) : null,
-    payments: createPayments({
-      ...config,
-      ...core,
-      uncommitted: reads.uncommitted,
-      instruments,
-      onError,
-      warn,
-    }),
     paymentSecrets: config.paymentWebhookSecrets,
     currency: config.currency,
     ledger: ledger(postgres, config.pointsGuard === 'lock' ? { ...config, lock } : null),
@@ -201,19 +175,6 @@ function openReads(
   return readsFrom(postgres, strategy.mirror);
 }
 
-/** Null: the strategy commits by itself. */
-function createCommitter(
-  config: Config,
-  { postgres, orders, strategy: { mirror } }: Core,
-  { instruments, onError }: Reports,
-  tracing: Tracing | null,
-): OrderCommitter | null {
-  if (mirror === null) return null;
-  const committer = createOrderCommitter({ ...config, postgres, orders, mirror, instruments, onError });
-  measureCommitter(instruments, committer);
-  return tracing?.committer(committer) ?? committer;
-}
-
 /** Loads OpenTelemetry if traces are exported. */
 async function openTracing(
   config: Config,
@@ -228,24 +189,6 @@ async function openTracing(
   tracing.postgres(postgres.pool);
   if (redis !== null) tracing.redis(redis);
   return tracing;
-}
-
-function openPurchases(
-  config: Config,
-  committer: OrderCommitter | null,
-  { postgres, orders, strategy }: Core,
-  { instruments, onError }: Reports,
-): { readonly purchases: Purchases; readonly shedder: LoadShedder } {
-  const { mirror, knownSoldOut, maxBatch } = strategy;
-  const shedder = createLoadShedder(config.admissionMs, maxBatch);
-  measureAdmission(instruments, shedder);
-  if (knownSoldOut) measureLatch(instruments, knownSoldOut);
-  const tally = attemptTally(instruments.registry, config.strategy);
-  const settlement =
-    mirror === null || committer === null
-      ? null
-      : createSettlement({ ...config, mirror, committer, postgres, orders, onError });
-  return { purchases: createPurchases({ strategy, settlement, shedder, tally }), shedder };
 }
 
 /** What the service reports about itself. */

@@ -9,12 +9,18 @@ import type { Call, RedisClient } from '../clients.ts';
 
 const folder = new URL('../../../lua/', import.meta.url);
 
+const texts = new Map<string, string>();
+
 /** @param name path in lua/ without its extension, such as `sale/reserve` */
 export function scriptText(name: string): string {
-  const text = readFileSync(new URL(`${name}.lua`, folder), 'utf8');
-  return text.replace(/^--#include (\S+)$/gm, (_, lib: string) =>
+  const known = texts.get(name);
+  if (known !== undefined) return known;
+  const own = readFileSync(new URL(`${name}.lua`, folder), 'utf8');
+  const text = own.replace(/^--#include (\S+)$/gm, (_, lib: string) =>
     readFileSync(new URL(`lib/${lib}.lua`, folder), 'utf8').trimEnd(),
   );
+  texts.set(name, text);
+  return text;
 }
 
 /** Prepares a script for a client that only sends commands: by its hash, and by its text when the server does not know it. */

@@ -1,0 +1,70 @@
+/**
+ * How the next event of a schedule is chosen.
+ *
+ * Uniformly; or by priorities with a few change points, which finds a mistake that needs d ordered events with a known probability (Burckhardt,
+ * Kothari, Musuvathi, Nagarakatte: "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", 2010); or in the order in which
+ * they became possible, except for given deviations, which replays a schedule, shrinks it, and enumerates small ones.
+ */
+import type { Random } from '../kit/random.ts';
+
+/** Something that can happen next. */
+export interface Event {
+  /** What happens, as a person reads it; the same in every replay. */
+  readonly text: string;
+  /** Whose turn it is: a link, a client, a timer's owner. */
+  readonly task: string;
+  /** Lower: it became possible earlier. Timers and requests of clients come after what is under way. */
+  readonly age: number;
+  /** How often it is chosen, compared with others. */
+  readonly weight: number;
+  /** When a timer is due. */
+  readonly dueMs?: number;
+  run(): Promise<void>;
+}
+
+/** @param events at least one, in a fixed order */
+export type Choose = (events: readonly Event[], step: number) => Event;
+
+export const oldest: Choose = (events) =>
+  events.reduce((first, event) => (event.age < first.age ? event : first));
+
+export const uniformly =
+  (random: Random): Choose =>
+  (events) => {
+    let left = random() * events.reduce((sum, { weight }) => sum + weight, 0);
+    for (const event of events) {
+      left -= event.weight;
+      if (left < 0) return event;
+    }
+    return events.at(-1)!;
+  };
+
+/** @param changes change points, within the first `steps` events */
+export function byPriorities(random: Random, changes: number, steps: number): Choose {
+  const priorities = new Map<string, number>();
+  const points = new Set(Array.from({ length: changes }, () => Math.floor(random() * steps)));
+  let lowest = 0;
+  const priorityOf = (event: Event) => {
+    const known = priorities.get(event.task);
+    if (known !== undefined) return known;
+    // Few timers come before what is under way, or nothing else would ever happen.
+    const priority = event.weight < 1 ? random() * event.weight : random();
+    priorities.set(event.task, priority);
+    return priority;
+  };
+  const first = (events: readonly Event[]) =>
+    events.reduce((best, event) => (priorityOf(event) > priorityOf(best) ? event : best));
+  return (events, step) => {
+    if (points.has(step)) priorities.set(first(events).task, --lowest);
+    return first(events);
+  };
+}
+
+/** The events that were not the oldest, by step. */
+export type Deviations = ReadonlyMap<number, string>;
+
+/** A deviation that is not possible at its step is left out. */
+export const deviating =
+  (deviations: Deviations): Choose =>
+  (events, step) =>
+    events.find(({ text }) => text === deviations.get(step)) ?? oldest(events, step);

@@ -1,0 +1,200 @@
+/** The clients of a schedule: they send the actions of the workload, and keep the history that the audit judges. */
+
+import { failureOf } from '../../src/service/pipeline.ts';
+import type { AttemptOutcome, HistoryRecord } from '../history.ts';
+import { resultOf, unanswered } from '../history.ts';
+import type { ExploredProcess } from './process.ts';
+import { virtual } from './virtual.ts';
+import type { Action } from './workload.ts';
+
+/** How an action ended. */
+type Ending = Pick<HistoryRecord, 'outcome'> & Partial<HistoryRecord>;
+type Parts = NonNullable<ExploredProcess['parts']>;
+
+const nowUs = (): number => Math.round(virtual.nowMs * 1_000);
+
+export class Clients {
+  readonly history: HistoryRecord[] = [];
+  /** The order that each customer was last told of. */
+  readonly orders = new Map<string, string>();
+  /** Orders that were answered before their commit: with CONFIRM=accepted they may be lost with Redis. */
+  readonly ahead = new Set<number>();
+  saleId = 0;
+  readonly #onDefect: (error: unknown, doing: string) => void;
+
+  constructor(onDefect: (error: unknown, doing: string) => void) {
+    this.#onDefect = onDefect;
+  }
+
+  /** Whether an action can be sent now. One about an order waits for its id, and is left out if there never is one. */
+  canSend(action: Action): boolean {
+    const isAboutOrder = action.kind === 'pay' || action.kind === 'cancel' || action.kind === 'refund';
+    return !isAboutOrder || this.orders.has(action.user);
+  }
+
+  /** Sends an action. Its owner must be set. @returns resolves when it is answered */
+  send(action: Action, parts: Parts): Promise<void> {
+    const id = this.#begin(action);
+    return ask(action, parts, this.saleId, this.orders).then(
+      (ending) => this.#end(id, action, ending),
+      (error) => {
+        const kind = failureOf(error);
+        if (kind === 'defect') this.#onDefect(error, action.kind);
+        this.#end(id, action, { outcome: kind === 'unknown' || kind === 'defect' ? 'unknown' : 'busy' });
+      },
+    );
+  }
+
+  #begin(action: Action): number | null {
+    const op = OPERATIONS[action.kind];
+    if (op === undefined) return null;
+    const id = this.history.length;
+    const userId = 'user' in action ? action.user : 'operator';
+    const orderId = op === 'pay' || op === 'cancel' ? (this.orders.get(userId) ?? null) : null;
+    this.history.push({
+      ...{ ...unanswered, id, op, saleId: this.saleId, userId, invokedUs: nowUs(), orderId },
+      ...('units' in action && { units: action.units }),
+      ...(action.kind === 'pay' && { paymentId: action.payment }),
+    });
+    return id;
+  }
+
+  #end(id: number | null, action: Action, { outcome, status = null, ...rest }: Ending): void {
+    if (id === null) return;
+    const before = this.history[id]!;
+    const orderId = rest.orderId ?? before.orderId;
+    this.history[id] = {
+      ...before,
+      ...rest,
+      outcome,
+      result: resultOf[outcome],
+      orderId,
+      status,
+      completedUs: nowUs(),
+    };
+    if (action.kind !== 'buy' || orderId === null) return;
+    this.orders.set(action.user, orderId);
+    if (status === 202) this.ahead.add(id);
+  }
+
+  /** What was answered meanwhile was lost with a primary that replicated asynchronously. */
+  forgetBetween(sinceUs: number, untilUs: number): void {
+    for (const [id, { completedUs, outcome }] of this.history.entries())
+      if (
+        completedUs !== null &&
+        completedUs >= sinceUs &&
+        completedUs <= untilUs &&
+        resultOf[outcome] === 'ok'
+      )
+        this.history[id] = { ...this.history[id]!, outcome: 'unknown', result: 'info' };
+  }
+
+  /** Orders that were closed without a request of their own: they expired, or with those of the whole sale. */
+  addClosed(
+    orders: readonly { readonly id: string; readonly userId: string; readonly status: string }[],
+  ): void {
+    const isKnown = (order: string) =>
+      this.history.some(({ op, orderId }) => op === 'cancel' && orderId === order);
+    for (const { id: orderId, userId, status } of orders) {
+      if (status === 'pending' || status === 'paid' || isKnown(orderId)) continue;
+      const placedUs = Number.parseInt(orderId.replace('-', '').slice(0, 12), 16) * 1_000;
+      const id = this.history.length;
+      this.history.push({
+        ...{ ...unanswered, id, op: 'expire', saleId: this.saleId, userId, orderId },
+        ...{ invokedUs: placedUs, completedUs: placedUs, outcome: 'done', result: 'ok' },
+      });
+    }
+  }
+
+  /** An operator may have refunded what was paid; the history has no refunds. */
+  forgetPayments(): void {
+    for (const [id, { op }] of this.history.entries())
+      if (op === 'pay') this.history[id] = { ...this.history[id]!, outcome: 'unknown', result: 'info' };
+  }
+
+  /** A promise that was lost with Redis is none. */
+  forgetAhead(): void {
+    for (const id of this.ahead)
+      this.history[id] = { ...this.history[id]!, outcome: 'unknown', result: 'info' };
+  }
+}
+
+const OPERATIONS: Partial<Record<Action['kind'], HistoryRecord['op']>> = {
+  buy: 'purchase',
+  pay: 'pay',
+  cancel: 'cancel',
+  refund: 'cancel', // of a paid order, too
+  restock: 'restock',
+};
+
+async function ask(
+  action: Action,
+  parts: Parts,
+  saleId: number,
+  orders: ReadonlyMap<string, string>,
+): Promise<Ending> {
+  switch (action.kind) {
+    case 'buy':
+      return purchased(await parts.purchases.attempt(saleId, action.user, action.units));
+    case 'pay': {
+      const orderId = orders.get(action.user)!;
+      const result = await parts.payments.notify({
+        ...{ notificationId: action.payment, provider: null, orderId, amountCents: action.cents },
+      });
+      if (result.kind === 'done') return { outcome: 'done', status: 200, orderStatus: result.order.status };
+      return { outcome: result.kind === 'unknown' ? 'unknown' : result.kind === 'busy' ? 'busy' : 'refused' };
+    }
+    case 'cancel': {
+      const { kind } = await parts.lifecycle.cancel(orders.get(action.user)!, action.user);
+      if (kind === 'closed') return { outcome: 'done', status: 200 };
+      return { outcome: kind === 'unknown' ? 'unknown' : 'refused' };
+    }
+    case 'refund': {
+      const how = { returnUnits: action.returnUnits, actor: 'operator' };
+      const { kind } = await parts.lifecycle.refund(orders.get(action.user)!, how);
+      if (kind === 'closed') return { outcome: 'done', status: 200 };
+      return { outcome: kind === 'unknown' ? 'unknown' : 'refused' };
+    }
+    case 'refund-sale':
+      await parts.refunds.request(saleId, { returnUnits: true, actor: 'operator' });
+      return { outcome: 'done' };
+    case 'restock': {
+      const result = await parts.strategy.restock(saleId, action.units);
+      if (result === 'busy') return { outcome: 'busy' };
+      return typeof result === 'object' ? { outcome: 'done', status: 200 } : { outcome: 'refused' };
+    }
+    case 'wait':
+      await parts.waitlist?.join(saleId, action.user);
+      return { outcome: 'done' };
+    case 'pass':
+      await parts.passes.find(({ name }) => name === action.name)?.run(() => false);
+      return { outcome: 'done' };
+  }
+}
+
+type Outcome = Awaited<ReturnType<Parts['purchases']['attempt']>>;
+
+const NAMED: ReadonlySet<string> = new Set([
+  'sold-out',
+  'not-enough-units',
+  'not-open',
+  'busy',
+] satisfies AttemptOutcome[]);
+
+function purchased(outcome: Outcome): Ending {
+  switch (outcome.kind) {
+    case 'accepted':
+      return { outcome: 'accepted', orderId: outcome.order.orderId, status: outcome.durable ? 201 : 202 };
+    case 'replayed':
+      return { outcome: 'replayed', orderId: outcome.order.orderId, status: 200 };
+    case 'unknown':
+      return { outcome: 'unknown', orderId: outcome.orderId, status: 503 };
+    case 'not-enough-units':
+      return { outcome: outcome.kind, remaining: outcome.remaining, status: 409 };
+    default:
+      return {
+        outcome: NAMED.has(outcome.kind) ? (outcome.kind as AttemptOutcome) : 'unexpected',
+        status: 409,
+      };
+  }
+}

@@ -1,0 +1,69 @@
+/** The process that plays schedules, one after the other: see protocol.ts. */
+import { caseOf, nameOf } from './case.ts';
+import { type Played, play } from './play.ts';
+import type { Target } from './process.ts';
+import type { Explore, FromExplorer } from './protocol.ts';
+import { current, type Plan } from './schedule.ts';
+import { openServers } from './servers.ts';
+import { shrink } from './shrink.ts';
+import { install, real } from './virtual.ts';
+
+const PROGRESS_MS = 1_000;
+/** Schedules that are played to make a finding smaller. */
+const SHRINK_TRIES = 250;
+
+const say = (message: FromExplorer) => process.send?.(message);
+
+const servers = await openServers();
+install(() => current.network!.socket());
+process.on('message', (message: Explore) => {
+  if (message.kind === 'explore') void explore(message).then(() => say({ kind: 'done' }), fail);
+});
+process.on('disconnect', () => process.exit());
+say({ kind: 'ready' });
+
+function fail(error: unknown): void {
+  console.error(error);
+  process.exit(1);
+}
+
+async function explore({ targets, seed, stride, count }: Explore): Promise<void> {
+  let reported = real.nowMs();
+  let since = { schedules: {} as Record<string, number>, events: 0, held: {} as Record<string, number> };
+  let last: readonly string[] = [];
+  const report = () => {
+    say({ kind: 'progress', ...since, ...(count === 1 && { timeline: last }) });
+    since = { schedules: {}, events: 0, held: {} };
+    reported = real.nowMs();
+  };
+  for (let n = 0; count === null || n < count; n++) {
+    const target = targets[n % targets.length]!;
+    const { plan, choose } = caseOf(target, seed + stride * Math.floor(n / targets.length));
+    const played = await play(plan, servers, choose);
+    last = played.trace;
+    const name = nameOf(target);
+    since.schedules[name] = (since.schedules[name] ?? 0) + 1;
+    since.events += played.steps;
+    for (const what of played.held) since.held[what] = (since.held[what] ?? 0) + 1;
+    if (played.findings.length > 0) await found(target, plan, played);
+    if (real.nowMs() - reported > PROGRESS_MS) report();
+  }
+  report();
+}
+
+async function found(target: Target, plan: Plan, played: Played): Promise<void> {
+  const shrunk = await shrink(plan, played.deviations, servers, SHRINK_TRIES);
+  const smallest = shrunk ?? { plan, played };
+  say({
+    kind: 'finding',
+    target,
+    seed: plan.seed,
+    what: smallest.played.findings,
+    timeline: smallest.played.trace,
+    size: {
+      faults: smallest.plan.faults.length,
+      requests: smallest.plan.workload.scripts.flat().length,
+      deviations: smallest.played.deviations.size,
+    },
+  });
+}

@@ -1,0 +1,168 @@
+/** How each fault happens. */
+import type { Fault, FaultKind } from './faults.ts';
+import type { Schedule } from './schedule.ts';
+import { virtual } from './virtual.ts';
+
+/** Longer than a claim lives, so that what is left is abandoned. */
+export const CLAIM_MS = 7_000;
+const SHORT_MS = 2_500;
+
+/** Ends a fault; null: it has no end. */
+type Ending = (() => Promise<void>) | null;
+
+/** Lets a fault happen. @returns what ends it; null also when it cannot happen now */
+export function inject(schedule: Schedule, { kind, which }: Fault): Promise<Ending> {
+  schedule.held.add(`fault: ${kind}`);
+  return HAPPENS[kind](schedule, which);
+}
+
+type Happen = (schedule: Schedule, which: number) => Promise<Ending>;
+
+const oneOf = <T>(list: readonly T[], which: number): T | undefined => list[Math.floor(which * list.length)];
+const openLinkOf = ({ network }: Schedule, which: number) =>
+  oneOf(
+    network.links.filter(({ state }) => state === 'open'),
+    which,
+  );
+
+const HAPPENS: Readonly<Record<FaultKind, Happen>> = {
+  async 'cut a connection'(schedule, which) {
+    const link = openLinkOf(schedule, which);
+    if (link === undefined) return null;
+    schedule.note(`fault: ${link.name} is cut off`);
+    await schedule.network.cut(link);
+    return null;
+  },
+  async 'silence a connection'(schedule, which) {
+    const link = openLinkOf(schedule, which);
+    if (link === undefined) return null;
+    schedule.note(`fault: ${link.name} is silent`);
+    link.isSilent = true;
+    return null;
+  },
+  async 'end a process'(schedule, which) {
+    const { processes, network } = schedule;
+    const process = oneOf(processes, which)!;
+    if (process.state !== 'up') return null;
+    schedule.note(`fault: ${process.name} is killed`);
+    process.state = 'dead';
+    schedule.forget(process);
+    for (const link of network.links) if (link.owner === process.name) network.left(link);
+    return async () => {
+      schedule.note(`${process.name} is started again`);
+      await schedule.start(processes.indexOf(process));
+    };
+  },
+  async 'freeze a process'(schedule, which) {
+    const process = oneOf(schedule.processes, which)!;
+    if (process.state !== 'up') return null;
+    schedule.note(`fault: ${process.name} is frozen`);
+    process.state = 'frozen';
+    return async () => {
+      if (process.state !== 'frozen') return;
+      schedule.note(`${process.name} goes on`);
+      process.state = 'up';
+    };
+  },
+  async 'time passes'(schedule, which) {
+    const ms = which < 0.5 ? SHORT_MS : CLAIM_MS;
+    schedule.note(`fault: ${ms} ms pass`);
+    virtual.setNow(virtual.nowMs + ms);
+    return null;
+  },
+  async 'empty Redis'(schedule) {
+    schedule.hasLostRedis = true;
+    schedule.note('fault: Redis is emptied');
+    await schedule.servers.emptyRedis(schedule.mainRedis);
+    return null;
+  },
+  async 'restore Redis from a snapshot'(schedule) {
+    const saved = await saveRedis(schedule);
+    return async () => {
+      schedule.hasLostRedis = true;
+      schedule.note('fault: Redis is restored from the snapshot');
+      await moveRedis(schedule, saved, () => true);
+    };
+  },
+  async 'promote a copy of Redis'(schedule, which) {
+    // The copy has what the primary had then, or has now.
+    const saved = which < 0.5 ? await saveRedis(schedule) : null;
+    return async () => {
+      schedule.hasLostRedis ||= saved !== null;
+      const copy = saved ?? (await saveRedis(schedule));
+      schedule.note('fault: the copy of Redis is promoted');
+      await moveRedis(schedule, copy, () => true);
+    };
+  },
+  async 'two copies of Redis'(schedule, which) {
+    schedule.hasLostRedis = true;
+    const before = schedule.mainRedis;
+    const copy = await saveRedis(schedule);
+    schedule.note('fault: the copy of Redis is promoted, and some processes still reach the old primary');
+    await moveRedis(schedule, copy, (n) => n % 2 === 0);
+    return async () => {
+      const back = which < 0.5 ? before : copy;
+      schedule.note(`fault: every process reaches the ${back === before ? 'old' : 'new'} primary`);
+      await moveRedis(schedule, back, () => true);
+    };
+  },
+  async 'cancel a statement'(schedule) {
+    const { network, servers } = schedule;
+    const link = network.links.find(({ place, waiting }) => place.store === 'postgres' && waiting !== null);
+    if (link === undefined) return null;
+    schedule.note(`fault: the statement of ${link.name} is cancelled`);
+    await servers.postgres.cancel(link);
+    return null;
+  },
+  async 'promote the standby of Postgres'(schedule) {
+    schedule.note('the standby of Postgres has everything up to here');
+    await schedule.servers.sql.query('SELECT explore.save()');
+    const savedUs = virtual.nowMs * 1_000;
+    return async () => {
+      schedule.note('fault: the standby of Postgres is promoted');
+      schedule.keptUntilUs = Math.min(schedule.keptUntilUs, savedUs);
+      await promote(schedule);
+      schedule.promotedUs = virtual.nowMs * 1_000;
+    };
+  },
+};
+
+/** @returns the logical Redis with a copy of what the main one has now */
+async function saveRedis(schedule: Schedule): Promise<number> {
+  const copy = schedule.nextRedis();
+  schedule.note('a copy of Redis has everything up to here');
+  await schedule.servers.copyRedis(schedule.mainRedis, copy);
+  return copy;
+}
+
+/** Cuts processes off their Redis; from now on they reach another one. */
+export async function moveRedis(
+  schedule: Schedule,
+  to: number,
+  moves: (n: number) => boolean,
+): Promise<void> {
+  const { network, processes } = schedule;
+  schedule.mainRedis = to;
+  for (const [n, process] of processes.entries()) {
+    if (!moves(n)) continue;
+    schedule.redisOf[n] = to;
+    for (const link of [...network.links])
+      if (link.owner === process.name && link.place.store === 'redis') await network.cut(link);
+  }
+}
+
+/** Nothing that was on its way to the old primary arrives at the new one. */
+async function promote(schedule: Schedule): Promise<void> {
+  const { network, servers } = schedule;
+  const links = () => network.links.filter(({ place }) => place.store === 'postgres');
+  for (const link of links()) {
+    await network.cut(link);
+    link.requests.length = 0;
+  }
+  for (let left = links(); left.length > 0; left = links()) {
+    // Those that wait for another one are answered when it is closed.
+    for (const link of left) if (link.waiting === null) await network.close(link);
+    await servers.postgres.settle();
+  }
+  await servers.sql.query('SELECT explore.promote()');
+}

@@ -1,0 +1,78 @@
+/** One process of the service in a schedule: a whole pipeline, whose requests go to virtual ports. */
+
+import { parseEnv } from '../../src/config/env.ts';
+import {
+  Closers,
+  type Core,
+  choices,
+  composeCore,
+  connectStores,
+  createReports,
+} from '../../src/service/core.ts';
+import { createPipeline, failureOf, type Pipeline, uncommittedOrders } from '../../src/service/pipeline.ts';
+
+/** What is explored. */
+export interface Target {
+  readonly strategy: string;
+  readonly confirm: 'durable' | 'accepted';
+  readonly lock: string;
+}
+
+export const usesRedis = ({ strategy }: Target): boolean =>
+  !choices.withoutRedis.strategies.includes(strategy);
+
+export interface ExploredProcess {
+  /** `p1`, or `p1b` after it has died and was started again. */
+  readonly name: string;
+  /** Undefined while it starts. */
+  parts?: Pick<Core, 'sales' | 'strategy'> & Pipeline;
+  /** `frozen`: it does nothing until it goes on. */
+  state: 'starting' | 'up' | 'frozen' | 'dead';
+}
+
+/** Virtual ports of a process. */
+export const portsOf = (process: number) => ({ postgres: 10 + 2 * process, redis: 11 + 2 * process });
+
+export interface ProcessOptions extends Target {
+  readonly databaseUrl: URL;
+  readonly ports: { readonly postgres: number; readonly redis: number };
+  /** Receives what a service would log as an unexpected error. */
+  readonly onDefect: (error: unknown, doing: string) => void;
+}
+
+const SILENT = { info() {}, warn() {}, error() {} } as unknown as Parameters<typeof createReports>[0];
+
+/** Starts the parts of a process; its owner must be set. */
+export async function startParts(options: ProcessOptions): Promise<NonNullable<ExploredProcess['parts']>> {
+  const { strategy, confirm, lock, databaseUrl, ports, onDefect } = options;
+  const url = Object.assign(new URL(databaseUrl), { port: String(ports.postgres) }).href;
+  const hasRedis = usesRedis(options);
+  const env = {
+    STRATEGY: strategy,
+    CONFIRM: confirm,
+    ...(hasRedis && { LOCK: lock }),
+    SEGMENTS: '2',
+    DATABASE_URL: url,
+    REDIS_URL: hasRedis ? `redis://127.0.0.1:${ports.redis}` : 'none',
+    PAYMENT_WINDOW_S: '5',
+    EVENTS: 'sale.units-returned',
+    EVENT_WEBHOOK_URL: 'http://127.0.0.1:9',
+  };
+  const config = parseEnv(env, choices);
+  const reported = createReports(SILENT);
+  const reports = {
+    ...reported,
+    onError(operation: string, error: unknown) {
+      if (failureOf(error) === 'defect' && !(error instanceof Error && error.constructor === Error))
+        onDefect(error, operation);
+    },
+  };
+  const closers = new Closers();
+  const urls = { databaseUrl: url, redisUrl: hasRedis ? env.REDIS_URL : null };
+  const stores = await connectStores(config, urls, reports, closers);
+  const core = await composeCore(config, stores, reports, closers);
+  const uncommitted = uncommittedOrders(core.strategy.mirror, core.orders);
+  const pipeline = createPipeline({ config, core, reports, uncommitted, warn: () => {} });
+  await pipeline.recover();
+  return { ...pipeline, sales: core.sales, strategy: core.strategy };
+}

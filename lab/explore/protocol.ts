@@ -1,0 +1,38 @@
+/** What the command and its explorers say to each other. */
+import type { Target } from './process.ts';
+
+/** Seeds are played from `seed` on, every `stride`-th, each with every target. */
+export interface Explore {
+  readonly kind: 'explore';
+  readonly targets: readonly Target[];
+  readonly seed: number;
+  readonly stride: number;
+  /** Schedules; null: until it is stopped. */
+  readonly count: number | null;
+}
+
+export interface Finding {
+  readonly kind: 'finding';
+  readonly target: Target;
+  readonly seed: number;
+  readonly what: readonly string[];
+  /** The events of the smallest schedule that still shows it. */
+  readonly timeline: readonly string[];
+  /** Of the smallest schedule: faults, requests of clients, events that were not the oldest. */
+  readonly size: { readonly faults: number; readonly requests: number; readonly deviations: number };
+}
+
+export type FromExplorer =
+  | { readonly kind: 'ready' }
+  | Finding
+  /** Since the last one. */
+  | {
+      readonly kind: 'progress';
+      readonly schedules: Readonly<Record<string, number>>;
+      readonly events: number;
+      /** How often an event was held while others went on, and how often a fault happened. */
+      readonly held: Readonly<Record<string, number>>;
+      /** The events of the last schedule, when it was the only one. */
+      readonly timeline?: readonly string[];
+    }
+  | { readonly kind: 'done' };

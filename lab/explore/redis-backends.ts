@@ -1,0 +1,195 @@
+/**
+ * The connections of a real Redis behind the links. A logical database stands for a server: another one has other data and another
+ * identity, which replies of INFO carry. So a server that is restored from a snapshot, or promoted, costs no process.
+ */
+import { createHash } from 'node:crypto';
+import type { Socket } from 'node:net';
+import type { Backend, Link, Request } from './network.ts';
+import { real } from './virtual.ts';
+
+/** The number of bytes of the first reply in the buffer; 0: it is not complete. */
+export function replyLength(bytes: Buffer, from = 0): number {
+  const line = bytes.indexOf('\r\n', from);
+  if (line < 0) return 0;
+  const size = line + 2 - from;
+  const count = () => Number(bytes.toString('latin1', from + 1, line));
+  switch (String.fromCharCode(bytes[from]!)) {
+    case '$':
+    case '=':
+    case '!': {
+      const body = count() < 0 ? 0 : count() + 2;
+      return bytes.length - from >= size + body ? size + body : 0;
+    }
+    case '*':
+    case '~':
+    case '>':
+      return membersLength(bytes, from, size, count());
+    case '%':
+    case '|':
+      return membersLength(bytes, from, size, 2 * count());
+    default:
+      return size;
+  }
+}
+
+function membersLength(bytes: Buffer, from: number, size: number, count: number): number {
+  let length = size;
+  for (let n = 0; n < count; n++) {
+    const member = replyLength(bytes, from + length);
+    if (member === 0) return 0;
+    length += member;
+  }
+  return length;
+}
+
+const PUSH = 0x3e; // '>'
+
+export class RedisConnection {
+  readonly #socket: Socket;
+  #received: Buffer = Buffer.alloc(0);
+  readonly #waiting: ((reply: Buffer) => void)[] = [];
+  /** Receives what arrives without a request: messages of channels. */
+  pushed: (bytes: Buffer) => void = () => {};
+
+  constructor(port: number) {
+    this.#socket = real.createConnection({ host: '127.0.0.1', port });
+    this.#socket.setNoDelay(true);
+    this.#socket.on('error', () => {});
+    this.#socket.on('data', (chunk: Buffer) => this.#receive(chunk));
+  }
+
+  ask(bytes: Buffer): Promise<Buffer> {
+    return new Promise((resolve) => {
+      this.#waiting.push(resolve);
+      this.#socket.write(bytes);
+    });
+  }
+
+  end(): void {
+    this.#socket.destroy();
+  }
+
+  #receive(chunk: Buffer): void {
+    this.#received = this.#received.length === 0 ? chunk : Buffer.concat([this.#received, chunk]);
+    for (;;) {
+      const length = this.#received.length === 0 ? 0 : replyLength(this.#received);
+      if (length === 0) return;
+      const reply = Buffer.from(this.#received.subarray(0, length));
+      this.#received = Buffer.from(this.#received.subarray(length));
+      // The answer to SUBSCRIBE is a push, too.
+      if (reply[0] === PUSH && !reply.includes('subscribe')) this.pushed(reply);
+      else this.#waiting.shift()?.(reply);
+    }
+  }
+}
+
+export const redisCommand = (...words: readonly (string | number)[]): Buffer =>
+  Buffer.from(
+    `*${words.length}\r\n${words.map((word) => `$${Buffer.byteLength(String(word))}\r\n${word}\r\n`).join('')}`,
+  );
+
+/** The identity of a server, as INFO has it. @param server its logical database */
+const identityOf = (server: number, what: string): string =>
+  createHash('sha1').update(`${what} ${server}`).digest('hex');
+
+/** What INFO says of a logical server. */
+export function withIdentity(info: string, server: number): string {
+  const field = (all: string, name: string) =>
+    all.replace(new RegExp(`(${name}:)[0-9a-f]{40}`), `$1${identityOf(server, name)}`);
+  return field(field(info, 'run_id'), 'master_replid');
+}
+
+export class RedisBackends {
+  readonly port: number;
+  readonly control: RedisConnection;
+  readonly #idle: RedisConnection[] = [];
+  readonly #scripts: ReadonlyMap<string, string>;
+  readonly subscribers = new Set<RedisBackend>();
+  /** Receives what a subscriber is sent. */
+  pushed: (link: Link, bytes: Buffer) => void = () => {};
+
+  /** @param scripts names by hash */
+  constructor(port: number, scripts: ReadonlyMap<string, string>) {
+    this.port = port;
+    this.control = new RedisConnection(port);
+    this.#scripts = scripts;
+  }
+
+  take(): RedisConnection {
+    return this.#idle.pop() ?? new RedisConnection(this.port);
+  }
+
+  async give(connection: RedisConnection): Promise<void> {
+    connection.pushed = () => {};
+    await connection.ask(redisCommand('RESET'));
+    this.#idle.push(connection);
+  }
+
+  scriptOf(hash: string): string {
+    return this.#scripts.get(hash) ?? 'a script';
+  }
+
+  /** What was published has arrived at every subscriber. */
+  async flush(): Promise<void> {
+    for (const { connection } of this.subscribers) await connection!.ask(redisCommand('PING'));
+  }
+}
+
+export class RedisBackend implements Backend {
+  readonly #all: RedisBackends;
+  readonly #link: Link;
+  /** The logical database. */
+  readonly server: number;
+  connection: RedisConnection | null = null;
+  #pending: Buffer = Buffer.alloc(0);
+
+  constructor(all: RedisBackends, link: Link, server: number) {
+    this.#all = all;
+    this.#link = link;
+    this.server = server;
+  }
+
+  async open(): Promise<this> {
+    this.connection = this.#all.take();
+    this.connection.pushed = (bytes) => this.#all.pushed(this.#link, bytes);
+    await this.connection.ask(redisCommand('SELECT', this.server));
+    return this;
+  }
+
+  requestsIn(bytes: Buffer): Request[] {
+    this.#pending = this.#pending.length === 0 ? bytes : Buffer.concat([this.#pending, bytes]);
+    const found: Request[] = [];
+    for (;;) {
+      const length = this.#pending.length === 0 ? 0 : replyLength(this.#pending);
+      if (length === 0) return found;
+      const command = Buffer.from(this.#pending.subarray(0, length));
+      this.#pending = Buffer.from(this.#pending.subarray(length));
+      found.push({ bytes: command, name: this.#nameOf(command) });
+    }
+  }
+
+  #nameOf(command: Buffer): string {
+    const [, , name, , second] = command.toString('latin1', 0, 400).split('\r\n');
+    const verb = name!.toLowerCase();
+    if (verb === 'evalsha') return `script ${this.#all.scriptOf(second!)}`;
+    return verb === 'client' || verb === 'info' ? `${verb} ${second?.toLowerCase() ?? ''}`.trim() : verb;
+  }
+
+  async execute(request: Request): Promise<Buffer> {
+    const reply = await this.connection!.ask(request.bytes);
+    if (request.name === 'subscribe') this.#all.subscribers.add(this);
+    if (this.#all.subscribers.size > 0) await this.#all.flush();
+    if (!request.name.startsWith('info')) return reply;
+    return Buffer.from(withIdentity(reply.toString('latin1'), this.server), 'latin1');
+  }
+
+  isGreeting({ name }: Request): boolean {
+    return name === 'hello' || name === 'client setinfo' || name === 'info';
+  }
+
+  async close(): Promise<void> {
+    this.#all.subscribers.delete(this);
+    if (this.connection !== null) await this.#all.give(this.connection);
+    this.connection = null;
+  }
+}

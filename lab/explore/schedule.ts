@@ -1,0 +1,351 @@
+/**
+ * One schedule: whole pipelines in this process, their clients, and what goes wrong, in an order that is chosen event by event.
+ *
+ *   start the processes and load the sale, in order ──▶ events, as chosen ──▶ what went wrong ends ──▶ what is under way ends, in order
+ *        ──▶ time passes, and the background work settles ──▶ the rest of the stock is bought ──▶ the audit
+ *
+ * An event is the arrival of a request at a store, of an answer at a process, a timer that fires, a client's next request, or a fault.
+ */
+import { type Choose, type Event, oldest } from './choose.ts';
+import { Clients } from './clients.ts';
+import type { Fault } from './faults.ts';
+import { type Link, Network, type Place } from './network.ts';
+import { type ExploredProcess, portsOf, startParts, type Target, usesRedis } from './process.ts';
+import { RedisBackend } from './redis-backends.ts';
+import { type ExploreServers, REDIS_SERVERS } from './servers.ts';
+import { virtual } from './virtual.ts';
+import type { Action, Workload } from './workload.ts';
+
+/** One event takes this long, milliseconds. */
+const EVENT_MS = 0.1;
+/** Later ones end a schedule that never becomes quiet. */
+const MAX_DRAIN_STEPS = 5_000;
+
+export interface Plan extends Target {
+  readonly workload: Workload;
+  readonly faults: readonly Fault[];
+  /** Seeds what is random in the code under test. */
+  readonly seed: number;
+}
+
+interface Running {
+  readonly script: readonly Action[];
+  next: number;
+  /** Null: nothing is asked. */
+  asking: { readonly at: ExploredProcess } | null;
+}
+
+/** The network of the schedule that runs now. */
+export const current: { network: Network | null } = { network: null };
+
+export class Schedule {
+  readonly plan: Plan;
+  readonly servers: ExploreServers;
+  readonly clients = new Clients((error, doing) =>
+    this.found(`${doing}: ${(error as Error).stack ?? error}`),
+  );
+  readonly network: Network;
+  readonly processes: ExploredProcess[] = [];
+  /** Every event, in order. */
+  readonly trace: string[] = [];
+  /** Those that were not the oldest, by step. */
+  readonly deviations = new Map<number, string>();
+  /** What was held while others went on, without names of processes. */
+  readonly held = new Set<string>();
+  readonly findings = new Set<string>();
+  /** Whether Redis lost what Postgres may not have. */
+  hasLostRedis = false;
+  step = 0;
+  /** The logical Redis that new connections of each process reach. */
+  readonly redisOf: number[] = [];
+  #lastRedis = 0;
+  /** The Redis of the most processes, after the last failover. */
+  mainRedis = 0;
+  /** What Postgres committed after this and before its standby was promoted is lost; µs since 1970. */
+  keptUntilUs = Number.POSITIVE_INFINITY;
+  promotedUs = 0;
+  readonly #running: Running[];
+  readonly #ages = new Map<string, number>();
+  #age = 0;
+  /** Processes that no event is of. */
+  readonly #names = new Map<string, ExploredProcess>();
+
+  constructor(plan: Plan, servers: ExploreServers) {
+    this.plan = plan;
+    this.servers = servers;
+    const places = new Map<number, Place>();
+    for (let n = 0; n < plan.workload.processes; n++) {
+      this.redisOf.push(0);
+      const { postgres, redis } = portsOf(n);
+      const connect = (store: Place['store'], make: (link: Link) => ReturnType<Place['connect']>): Place => {
+        const owner = () => this.processes[n]!.name;
+        return {
+          get owner() {
+            return owner();
+          },
+          store,
+          connect: make,
+        };
+      };
+      places.set(
+        postgres,
+        connect('postgres', async (link) => servers.postgres.backendOf(link)),
+      );
+      places.set(
+        redis,
+        connect('redis', (link) => new RedisBackend(servers.redis, link, this.redisOf[n]!).open()),
+      );
+    }
+    this.network = new Network(places);
+    current.network = this.network;
+    servers.postgres.answered = (link, request, reply) => this.network.replied(link, request, reply);
+    servers.redis.pushed = (link, bytes) => {
+      if (link.state === 'open') link.answers.push({ bytes, name: 'message' });
+    };
+    this.#running = plan.workload.scripts.map((script) => ({ script, next: 0, asking: null }));
+  }
+
+  get usesRedis(): boolean {
+    return usesRedis(this.plan);
+  }
+
+  found(what: string): void {
+    this.findings.add(what);
+  }
+
+  /** The logical Redis that no process has used. */
+  nextRedis(): number {
+    this.#lastRedis = Math.min(this.#lastRedis + 1, REDIS_SERVERS - 1);
+    return this.#lastRedis;
+  }
+
+  /** Starts a process, or starts it again. */
+  async start(n: number): Promise<void> {
+    const before = this.processes[n];
+    const name = before === undefined ? `p${n + 1}` : `${before.name}'`;
+    const started: ExploredProcess = { name, state: 'starting' };
+    this.processes[n] = started;
+    this.#names.set(name, started);
+    const onDefect = (error: unknown, doing: string) =>
+      this.found(`${name}, ${doing}: ${(error as Error).stack ?? error}`);
+    await virtual.as(name, () => {
+      const { databaseUrl } = this.servers;
+      void startParts({ ...this.plan, databaseUrl, ports: portsOf(n), onDefect }).then(
+        (parts) => {
+          started.parts = parts;
+          if (started.state === 'starting') started.state = 'up';
+        },
+        () => {
+          started.state = 'dead';
+        },
+      );
+    });
+  }
+
+  /** What can happen now. */
+  events(withClients = true): Event[] {
+    const found: Event[] = [];
+    for (const link of this.network.links) this.#ofLink(link, found);
+    this.#ofTimers(found);
+    if (withClients) this.#ofClients(found);
+    return found;
+  }
+
+  isUp(owner: string): boolean {
+    const state = this.#names.get(owner)?.state;
+    return state === 'up' || state === 'starting';
+  }
+
+  #ageOf(key: string): number {
+    let age = this.#ages.get(key);
+    if (age === undefined) {
+      age = ++this.#age;
+      this.#ages.set(key, age);
+    }
+    return age;
+  }
+
+  #ofLink(link: Link, found: Event[]): void {
+    const { network } = this;
+    const { name } = link;
+    const isHeld = !this.isUp(link.owner);
+    const event = (what: string, key: string, weight: number, run: () => Promise<void>) =>
+      found.push({ text: `${name}: ${what}`, task: name, age: this.#ageOf(`${name} ${key}`), weight, run });
+    if (link.state === 'connecting' && !isHeld) event('connect', 'connect', 1, () => network.connect(link));
+    const [request] = link.requests;
+    const isDeliverable = link.backend !== null && link.waiting === null && !link.isSilent;
+    if (request !== undefined && isDeliverable) {
+      const run = async () => {
+        await network.execute(link);
+        if (link.place.store === 'postgres') await this.afterStatement(request.name);
+      };
+      event(`→ ${request.name}`, `→ ${link.counts.executed}`, 1, run);
+    }
+    const [answer] = link.answers;
+    if (answer !== undefined && link.state === 'open' && !isHeld && !link.isSilent)
+      event(`← ${answer.name}`, `← ${link.counts.answered}`, 1, () => network.answer(link));
+    if (link.state === 'left' && link.waiting === null)
+      event('the server closes it', 'close', 0.5, async () => {
+        await network.close(link);
+        await this.servers.postgres.settle();
+      });
+  }
+
+  #ofTimers(found: Event[]): void {
+    const first = new Map<string, typeof virtual.timers extends Map<number, infer T> ? T : never>();
+    for (const timer of virtual.timers.values()) {
+      const before = first.get(timer.owner);
+      if (before === undefined || timer.dueMs < before.dueMs) first.set(timer.owner, timer);
+    }
+    for (const [owner, timer] of first) {
+      if (!this.isUp(owner)) continue;
+      const laterMs = Math.max(0, timer.dueMs - virtual.nowMs);
+      const text = `${owner}: a timer fires${laterMs > 0 ? ` after ${laterMs.toFixed(0)} ms` : ''}`;
+      // The oldest of all others comes first, and the earliest of the timers.
+      found.push({
+        text,
+        task: `${owner} timer`,
+        age: 1e9 + timer.dueMs - 1.7e12,
+        weight: laterMs > 100 ? 0.02 : 0.2,
+        dueMs: timer.dueMs,
+        run: () => virtual.as(owner, () => virtual.fire(timer)),
+      });
+    }
+  }
+
+  #ofClients(found: Event[]): void {
+    for (const [n, running] of this.#running.entries()) {
+      const action = running.script[running.next];
+      if (action === undefined || running.asking !== null) continue;
+      const at = this.processes[action.at]!;
+      if (at.state !== 'up') continue;
+      if (!this.clients.canSend(action)) continue;
+      const who = 'user' in action ? action.user : action.kind === 'pass' ? 'loop' : 'operator';
+      found.push({
+        text: `${who} → ${at.name}: ${describe(action)}`,
+        task: `client ${n}`,
+        age: 1e6 + n,
+        weight: 0.7,
+        run: () => this.#send(running, action, at),
+      });
+    }
+  }
+
+  async #send(running: Running, action: Action, at: ExploredProcess): Promise<void> {
+    running.next++;
+    const asking = { at };
+    running.asking = asking;
+    await virtual.as(at.name, () => {
+      void this.clients.send(action, at.parts!).then(() => {
+        if (running.asking === asking) running.asking = null;
+      });
+    });
+  }
+
+  /** The clients of a process that died get no answer. */
+  forget(process: ExploredProcess): void {
+    for (const running of this.#running) if (running.asking?.at === process) running.asking = null;
+    for (const [id, timer] of virtual.timers) if (timer.owner === process.name) virtual.timers.delete(id);
+  }
+
+  get isQuiet(): boolean {
+    const isAsking = this.#running.some(({ asking }) => asking !== null);
+    return !isAsking && this.processes.every(({ state }) => state !== 'starting');
+  }
+
+  /** Whether no client has anything left to ask. */
+  get isAsked(): boolean {
+    return this.#running.every(({ script, next, asking }) => {
+      const action = script[next];
+      return asking === null && (action === undefined || !this.clients.canSend(action));
+    });
+  }
+
+  /** Lets one event happen. */
+  async take(choose: Choose, withClients = true): Promise<boolean> {
+    const events = this.events(withClients);
+    if (events.length === 0) return false;
+    const event = choose(events, this.step);
+    const first = oldest(events, this.step);
+    if (event !== first) {
+      this.deviations.set(this.step, event.text);
+      this.held.add(
+        first.text
+          .replace(/^\S+ /, '')
+          .replace(/ #\d+/, '')
+          .replace(/\d+ ms/, '…'),
+      );
+    }
+    this.note(event.text);
+    await event.run();
+    return true;
+  }
+
+  note(text: string): void {
+    this.step++;
+    virtual.setNow(virtual.nowMs + EVENT_MS);
+    this.trace.push(`${this.step}  ${(virtual.nowMs - 1_767_225_600_000).toFixed(1)} ms  ${text}`);
+  }
+
+  /** Lets what is under way end, in order. */
+  async drain(until: () => boolean = () => this.isQuiet): Promise<void> {
+    for (let n = 0; !until(); n++) {
+      if (n === MAX_DRAIN_STEPS) return this.found('the schedule does not become quiet');
+      if (!(await this.take(oldest, false))) return this.found('a request is never answered');
+    }
+  }
+
+  /** Lets a process do something, and what is under way, until it is done. */
+  async finish(process: ExploredProcess, work: () => Promise<unknown>): Promise<void> {
+    let isOver = false;
+    await virtual.as(process.name, () => {
+      void work().finally(() => {
+        isOver = true;
+      });
+    });
+    await this.drain(() => isOver);
+  }
+
+  /** Lets time pass, every timer that is due then fire, and every request and answer on the way arrive. */
+  async elapse(ms: number): Promise<void> {
+    const untilMs = virtual.nowMs + ms;
+    virtual.setNow(untilMs);
+    for (let n = 0; n < MAX_DRAIN_STEPS; n++) {
+      const events = this.events(false).filter(({ dueMs = 0 }) => dueMs <= untilMs);
+      if (events.length === 0) return;
+      const event = oldest(events, this.step);
+      this.note(event.text);
+      await event.run();
+    }
+    this.found('the schedule does not become quiet');
+  }
+
+  /** What must hold whenever Postgres has committed something. */
+  async afterStatement(name: string): Promise<void> {
+    if (/^(BEGIN|SET|connect|SELECT)/.test(name)) return;
+    const { rows } = await this.servers.sql.query<{ wrong: string | null }>({
+      name: 'wrong',
+      text: 'SELECT explore.wrong() AS wrong',
+    });
+    if (rows[0]!.wrong !== null) this.found(rows[0]!.wrong);
+  }
+}
+
+function describe(action: Action): string {
+  switch (action.kind) {
+    case 'buy':
+      return action.units === 1 ? 'buy' : `buy ${action.units}`;
+    case 'pay':
+      return `pay ${action.cents} cents, ${action.payment}`;
+    case 'restock':
+      return `change the stock by ${action.units}`;
+    case 'pass':
+      return `run ${action.name}`;
+    case 'wait':
+      return 'join the waitlist';
+    case 'refund':
+      return `refund the order of ${action.user}`;
+    default:
+      return action.kind;
+  }
+}
