@@ -31,6 +31,7 @@ export const FULL_ONLY = [
   'test/http/slow-clients.test.ts',
   'test/http/store-failures.test.ts',
   'test/image.test.ts',
+  'test/lab/explore.test.ts',
   'test/lab/far-stores.test.ts',
   'test/lab/service.test.ts',
   'test/lab/stores.test.ts',

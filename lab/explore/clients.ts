@@ -20,9 +20,12 @@ export class Clients {
   /** Orders that were answered before their commit: with CONFIRM=accepted they may be lost with Redis. */
   readonly ahead = new Set<number>();
   saleId = 0;
+  readonly #isAhead: boolean;
   readonly #onDefect: (error: unknown, doing: string) => void;
 
-  constructor(onDefect: (error: unknown, doing: string) => void) {
+  /** @param isAhead whether an answer may come before the commit */
+  constructor(isAhead: boolean, onDefect: (error: unknown, doing: string) => void) {
+    this.#isAhead = isAhead;
     this.#onDefect = onDefect;
   }
 
@@ -74,7 +77,7 @@ export class Clients {
     };
     if (action.kind !== 'buy' || orderId === null) return;
     this.orders.set(action.user, orderId);
-    if (status === 202) this.ahead.add(id);
+    if (status === 202 || (status === 200 && this.#isAhead)) this.ahead.add(id);
   }
 
   /** What was answered meanwhile was lost with a primary that replicated asynchronously. */

@@ -19,8 +19,13 @@ install(() => current.network!.socket());
 process.on('message', (message: Explore) => {
   if (message.kind === 'explore') void explore(message).then(() => say({ kind: 'done' }), fail);
 });
-process.on('disconnect', () => process.exit());
+process.on('disconnect', () => void end());
 say({ kind: 'ready' });
+
+async function end(): Promise<void> {
+  await servers[Symbol.asyncDispose]();
+  process.exit();
+}
 
 function fail(error: unknown): void {
   console.error(error);

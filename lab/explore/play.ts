@@ -144,32 +144,36 @@ async function sellTheRest(schedule: Schedule): Promise<void> {
   }
 }
 
+/** Compares what clients were answered with the stores; what the reaper finds by comparing them has its time. */
 async function judge(schedule: Schedule): Promise<void> {
-  const { servers, clients, plan } = schedule;
+  const { clients, plan } = schedule;
   await schedule.elapse(0);
-  await settle(schedule); // also what the reaper finds by comparing the stores
   if (schedule.hasLostRedis) clients.forgetAhead();
   if (plan.workload.scripts.flat().some(isRefund)) clients.forgetPayments();
   clients.forgetBetween(schedule.keptUntilUs, schedule.promotedUs);
-  const stores = await readNow(
-    servers.sql,
-    schedule.usesRedis ? await servers.readRedis(schedule.mainRedis) : null,
-    clients.saleId,
-  );
-  if ('orders' in stores.postgres) clients.addClosed(stores.postgres.orders);
-  const report = audit(clients.history, stores);
-  if (report.verdict !== 'pass') for (const finding of report.findings) schedule.found(finding);
-  if ('unreadable' in stores.postgres) return;
+  if ((await wrongs(schedule)).length === 0) return;
+  await settle(schedule);
+  for (const wrong of await wrongs(schedule)) schedule.found(wrong);
+}
+
+async function wrongs(schedule: Schedule): Promise<readonly string[]> {
+  const { servers, clients, plan } = schedule;
+  const redis = schedule.usesRedis ? await servers.readRedis(schedule.mainRedis) : null;
+  const stores = await readNow(servers.sql, redis, clients.saleId);
+  if ('unreadable' in stores.postgres) return [stores.postgres.unreadable];
   const { orders, sale } = stores.postgres;
+  clients.addClosed(orders);
+  const report = audit(clients.history, stores);
+  const found = report.verdict === 'pass' ? [] : [...report.findings];
   const active = unitsOf(orders.filter(isActive));
-  if (active !== sale.stock) schedule.found(`${active} of ${sale.stock} units are sold at the end`);
+  if (active !== sale.stock) found.push(`${active} of ${sale.stock} units are sold at the end`);
   const isOnlyBought = orders.every(({ status }) => status !== 'expired' && status !== 'refund-due');
   const isRefunded = plan.workload.scripts.flat().some(isRefund);
-  const isComparable = isOnlyBought && !isRefunded && schedule.promotedUs === 0;
-  if (!isComparable) return;
-  const linearity = linearityOf(plan.workload.stock, clients.history, orders);
-  if (linearity.explains === 'not all')
-    schedule.found(`no order of the requests explains ${JSON.stringify(linearity.step)}`);
+  if (!isOnlyBought || isRefunded || schedule.promotedUs > 0) return found;
+  const { explains, step } = linearityOf(plan.workload.stock, clients.history, orders);
+  return explains === 'not all'
+    ? [...found, `no order of the requests explains ${JSON.stringify(step)}`]
+    : found;
 }
 
 const isRefund = ({ kind }: Action): boolean => kind === 'refund' || kind === 'refund-sale';

@@ -96,7 +96,8 @@ class Connection {
 
 export interface PostgresControl {
   readonly sql: pg.Pool;
-  readonly port: number;
+  /** Its Unix-domain socket, which is faster than TCP. */
+  readonly path: string;
 }
 
 type Reply = Buffer | 'ended';
@@ -104,6 +105,10 @@ type Reply = Buffer | 'ended';
 export class PostgresBackends {
   readonly #control: PostgresControl;
   readonly #idle = new Map<string, Connection[]>();
+  isOpen(link: Link): boolean {
+    return this.open.has(link.backend as PostgresBackend);
+  }
+
   /** Links with an open transaction. */
   readonly open = new Set<PostgresBackend>();
   /** Statements without a reply. */
@@ -120,8 +125,7 @@ export class PostgresBackends {
     const key = startup.toString('latin1');
     const idle = this.#idle.get(key)?.pop();
     if (idle !== undefined) return idle;
-    const socket = real.createConnection({ host: '127.0.0.1', port: this.#control.port });
-    socket.setNoDelay(true);
+    const socket = real.createConnection(this.#control.path);
     const connection = new Connection(socket);
     const greeting = await connection.ask(startup);
     if (greeting === 'ended') throw new Error('the Postgres of the explorer refuses a connection');
@@ -226,6 +230,8 @@ export class PostgresBackend implements Backend {
   #startup: Buffer | null = null;
   connection: Connection | null = null;
   #pending: Buffer = Buffer.alloc(0);
+  /** The statement that the request prepares. */
+  #preparing: readonly [name: string, text: string] | null = null;
   /** Parse messages that were left out of the request, which the client expects to be answered. */
   #leftOut = 0;
 
@@ -272,6 +278,8 @@ export class PostgresBackend implements Backend {
     if (this.connection!.status === IDLE) this.#all.open.delete(this);
     else this.#all.open.add(this);
     if (reply === 'ended') return reply;
+    if (this.#preparing !== null && reply[0] === PARSED[0]) this.connection!.prepared.set(...this.#preparing);
+    this.#preparing = null;
     const before = Array.from({ length: this.#leftOut }, () => PARSED);
     this.#leftOut = 0;
     return before.length === 0 ? reply : Buffer.concat([...before, reply]);
@@ -285,7 +293,7 @@ export class PostgresBackend implements Backend {
     const text = textAt(bytes, 5 + Buffer.byteLength(name) + 1);
     const { prepared } = this.connection!;
     if (prepared.get(name) !== text) {
-      prepared.set(name, text);
+      this.#preparing = [name, text];
       return bytes;
     }
     this.#leftOut++;

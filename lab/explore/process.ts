@@ -1,6 +1,6 @@
 /** One process of the service in a schedule: a whole pipeline, whose requests go to virtual ports. */
 
-import { parseEnv } from '../../src/config/env.ts';
+import { type Config, parseEnv } from '../../src/config/env.ts';
 import {
   Closers,
   type Core,
@@ -36,6 +36,8 @@ export const portsOf = (process: number) => ({ postgres: 10 + 2 * process, redis
 export interface ProcessOptions extends Target {
   readonly databaseUrl: URL;
   readonly ports: { readonly postgres: number; readonly redis: number };
+  /** Whether it was started before. */
+  readonly isAgain: boolean;
   /** Receives what a service would log as an unexpected error. */
   readonly onDefect: (error: unknown, doing: string) => void;
 }
@@ -46,19 +48,8 @@ const SILENT = { info() {}, warn() {}, error() {} } as unknown as Parameters<typ
 export async function startParts(options: ProcessOptions): Promise<NonNullable<ExploredProcess['parts']>> {
   const { strategy, confirm, lock, databaseUrl, ports, onDefect } = options;
   const url = Object.assign(new URL(databaseUrl), { port: String(ports.postgres) }).href;
-  const hasRedis = usesRedis(options);
-  const env = {
-    STRATEGY: strategy,
-    CONFIRM: confirm,
-    ...(hasRedis && { LOCK: lock }),
-    SEGMENTS: '2',
-    DATABASE_URL: url,
-    REDIS_URL: hasRedis ? `redis://127.0.0.1:${ports.redis}` : 'none',
-    PAYMENT_WINDOW_S: '5',
-    EVENTS: 'sale.units-returned',
-    EVENT_WEBHOOK_URL: 'http://127.0.0.1:9',
-  };
-  const config = parseEnv(env, choices);
+  const redisUrl = usesRedis(options) ? `redis://127.0.0.1:${ports.redis}` : null;
+  const config = configOf({ strategy, confirm, lock }, url, redisUrl);
   const reported = createReports(SILENT);
   const reports = {
     ...reported,
@@ -68,11 +59,31 @@ export async function startParts(options: ProcessOptions): Promise<NonNullable<E
     },
   };
   const closers = new Closers();
-  const urls = { databaseUrl: url, redisUrl: hasRedis ? env.REDIS_URL : null };
-  const stores = await connectStores(config, urls, reports, closers);
+  const stores = await connectStores(config, { databaseUrl: url, redisUrl }, reports, closers);
   const core = await composeCore(config, stores, reports, closers);
   const uncommitted = uncommittedOrders(core.strategy.mirror, core.orders);
   const pipeline = createPipeline({ config, core, reports, uncommitted, warn: () => {} });
-  await pipeline.recover();
+  if (options.isAgain) await pipeline.recover(); // an empty database has nothing to recover
   return { ...pipeline, sales: core.sales, strategy: core.strategy };
+}
+
+const configs = new Map<string, Config>();
+
+/** Parsed once: it is the same in every schedule. */
+function configOf({ strategy, confirm, lock }: Target, url: string, redisUrl: string | null): Config {
+  const env = {
+    STRATEGY: strategy,
+    CONFIRM: confirm,
+    ...(redisUrl !== null && { LOCK: lock }),
+    SEGMENTS: '2',
+    DATABASE_URL: url,
+    REDIS_URL: redisUrl ?? 'none',
+    PAYMENT_WINDOW_S: '5',
+    EVENTS: 'sale.units-returned',
+    EVENT_WEBHOOK_URL: 'http://127.0.0.1:9',
+  };
+  const key = JSON.stringify(env);
+  const config = configs.get(key) ?? parseEnv(env, choices);
+  configs.set(key, config);
+  return config;
 }

@@ -51,9 +51,9 @@ export class RedisConnection {
   /** Receives what arrives without a request: messages of channels. */
   pushed: (bytes: Buffer) => void = () => {};
 
-  constructor(port: number) {
-    this.#socket = real.createConnection({ host: '127.0.0.1', port });
-    this.#socket.setNoDelay(true);
+  /** @param path of the server's Unix-domain socket, which is faster than TCP */
+  constructor(path: string) {
+    this.#socket = real.createConnection(path);
     this.#socket.on('error', () => {});
     this.#socket.on('data', (chunk: Buffer) => this.#receive(chunk));
   }
@@ -100,7 +100,7 @@ export function withIdentity(info: string, server: number): string {
 }
 
 export class RedisBackends {
-  readonly port: number;
+  readonly #path: string;
   readonly control: RedisConnection;
   readonly #idle: RedisConnection[] = [];
   readonly #scripts: ReadonlyMap<string, string>;
@@ -109,14 +109,14 @@ export class RedisBackends {
   pushed: (link: Link, bytes: Buffer) => void = () => {};
 
   /** @param scripts names by hash */
-  constructor(port: number, scripts: ReadonlyMap<string, string>) {
-    this.port = port;
-    this.control = new RedisConnection(port);
+  constructor(path: string, scripts: ReadonlyMap<string, string>) {
+    this.#path = path;
+    this.control = new RedisConnection(path);
     this.#scripts = scripts;
   }
 
   take(): RedisConnection {
-    return this.#idle.pop() ?? new RedisConnection(this.port);
+    return this.#idle.pop() ?? new RedisConnection(this.#path);
   }
 
   async give(connection: RedisConnection): Promise<void> {
@@ -169,9 +169,14 @@ export class RedisBackend implements Backend {
   }
 
   #nameOf(command: Buffer): string {
-    const [, , name, , second] = command.toString('latin1', 0, 400).split('\r\n');
+    const [, , name, size, second] = command.toString('latin1').split('\r\n', 5);
     const verb = name!.toLowerCase();
     if (verb === 'evalsha') return `script ${this.#all.scriptOf(second!)}`;
+    if (verb === 'eval') {
+      const at = command.indexOf('\r\n', command.indexOf(size!)) + 2;
+      const text = command.subarray(at, at + Number(size!.slice(1)));
+      return `script ${this.#all.scriptOf(createHash('sha1').update(text).digest('hex'))}`;
+    }
     return verb === 'client' || verb === 'info' ? `${verb} ${second?.toLowerCase() ?? ''}`.trim() : verb;
   }
 

@@ -41,9 +41,7 @@ export const current: { network: Network | null } = { network: null };
 export class Schedule {
   readonly plan: Plan;
   readonly servers: ExploreServers;
-  readonly clients = new Clients((error, doing) =>
-    this.found(`${doing}: ${(error as Error).stack ?? error}`),
-  );
+  readonly clients: Clients;
   readonly network: Network;
   readonly processes: ExploredProcess[] = [];
   /** Every event, in order. */
@@ -73,6 +71,7 @@ export class Schedule {
   constructor(plan: Plan, servers: ExploreServers) {
     this.plan = plan;
     this.servers = servers;
+    this.clients = new Clients(plan.confirm === 'accepted', (error, doing) => this.defect(doing, error));
     const places = new Map<number, Place>();
     for (let n = 0; n < plan.workload.processes; n++) {
       this.redisOf.push(0);
@@ -109,6 +108,10 @@ export class Schedule {
     return usesRedis(this.plan);
   }
 
+  defect(where: string, error: unknown): void {
+    this.found(`${where}: ${(error as Error).stack ?? error}`);
+  }
+
   found(what: string): void {
     this.findings.add(what);
   }
@@ -126,11 +129,11 @@ export class Schedule {
     const started: ExploredProcess = { name, state: 'starting' };
     this.processes[n] = started;
     this.#names.set(name, started);
-    const onDefect = (error: unknown, doing: string) =>
-      this.found(`${name}, ${doing}: ${(error as Error).stack ?? error}`);
+    const onDefect = (error: unknown, doing: string) => this.defect(`${name}, ${doing}`, error);
     await virtual.as(name, () => {
       const { databaseUrl } = this.servers;
-      void startParts({ ...this.plan, databaseUrl, ports: portsOf(n), onDefect }).then(
+      const isAgain = before !== undefined;
+      void startParts({ ...this.plan, databaseUrl, ports: portsOf(n), isAgain, onDefect }).then(
         (parts) => {
           started.parts = parts;
           if (started.state === 'starting') started.state = 'up';
@@ -177,7 +180,7 @@ export class Schedule {
     if (request !== undefined && isDeliverable) {
       const run = async () => {
         await network.execute(link);
-        if (link.place.store === 'postgres') await this.afterStatement(request.name);
+        if (link.place.store === 'postgres') await this.afterStatement(link, request.name);
       };
       event(`→ ${request.name}`, `→ ${link.counts.executed}`, 1, run);
     }
@@ -321,15 +324,15 @@ export class Schedule {
   }
 
   /** What must hold whenever Postgres has committed something. */
-  async afterStatement(name: string): Promise<void> {
-    if (/^(BEGIN|SET|connect|SELECT)/.test(name)) return;
-    const { rows } = await this.servers.sql.query<{ wrong: string | null }>({
-      name: 'wrong',
-      text: 'SELECT explore.wrong() AS wrong',
-    });
-    if (rows[0]!.wrong !== null) this.found(rows[0]!.wrong);
+  async afterStatement(link: Link, name: string): Promise<void> {
+    if (!WRITES.test(name) || this.servers.postgres.isOpen(link)) return;
+    const wrong = await this.servers.wrong();
+    if (wrong !== null) this.found(wrong);
   }
 }
+
+/** Statements that change what is checked. */
+const WRITES = /^(COMMIT|WITH|INSERT|UPDATE|place-|commit-orders|close-orders|sell|insert|take)/;
 
 function describe(action: Action): string {
   switch (action.kind) {

@@ -3,7 +3,7 @@
  * are emptied, and count from one again.
  */
 import { createHash } from 'node:crypto';
-import { readdirSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -26,6 +26,8 @@ export interface ExploreServers extends AsyncDisposable {
   readonly sql: pg.Pool;
   /** The URL of the service, but for its port. */
   readonly databaseUrl: URL;
+  /** What breaks a promise in what Postgres has committed; null: nothing. */
+  wrong(): Promise<string | null>;
   /** Empties both. */
   reset(): Promise<void>;
   /** Copies what one logical Redis has into another. */
@@ -34,6 +36,8 @@ export interface ExploreServers extends AsyncDisposable {
   /** A client of a logical Redis; what it reads is not part of a schedule. */
   readRedis(server: number): Promise<Redis>;
 }
+
+const MEMORY = '/dev/shm';
 
 /** Redis allows sixteen logical databases: the servers of a schedule. */
 export const REDIS_SERVERS = 16;
@@ -48,6 +52,9 @@ const POSTGRES_ARGS = Object.entries({
   max_wal_size: '4GB',
 }).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
 
+/** A thread that sleeps until an instant of the virtual clock would never sleep. */
+const REDIS_ARGS = ['--appendonly', 'no', '--jemalloc-bg-thread', 'no'];
+
 export async function openServers(): Promise<ExploreServers> {
   const folder = await temporaryFolder('stampede-explore-');
   const clock = await buildClock(folder);
@@ -55,13 +62,26 @@ export async function openServers(): Promise<ExploreServers> {
     throw new Error(
       'The explorer needs a C compiler named cc, for the clocks of the servers: apt-get install gcc',
     );
-  const clockFile = join(folder, 'clock');
+  // In memory, where there is such a folder: it is written with every event.
+  const clockFile = join(existsSync(MEMORY) ? MEMORY : folder, `stampede-clock-${process.pid}`);
   writeFileSync(clockFile, Buffer.alloc(8));
   virtual.openClock(clockFile);
+  const sockets = join(folder, 'sockets');
+  mkdirSync(sockets, { mode: 0o777 });
+  chmodSync(sockets, 0o777); // the servers have accounts of their own
+  const redisSocket = join(sockets, 'redis');
   const environment = { LD_PRELOAD: clock, STAMPEDE_VIRTUAL_CLOCK: clockFile };
   const [postgres, redis] = await Promise.all([
-    startPostgres({ folder: join(folder, 'postgres'), args: POSTGRES_ARGS, environment }),
-    startRedisServer({ folder: join(folder, 'redis'), args: ['--appendonly', 'no'], environment }),
+    startPostgres({
+      folder: join(folder, 'postgres'),
+      args: [...POSTGRES_ARGS, '-c', `unix_socket_directories=${sockets}`],
+      environment,
+    }),
+    startRedisServer({
+      folder: join(folder, 'redis'),
+      args: [...REDIS_ARGS, '--unixsocket', redisSocket, '--unixsocketperm', '777'],
+      environment,
+    }),
   ]);
   const admin = await connected(postgres.url('postgres'));
   await admin.query(`CREATE DATABASE explore TEMPLATE ${MIGRATED}`);
@@ -75,17 +95,24 @@ export async function openServers(): Promise<ExploreServers> {
   await sql.query(SCHEMA);
   const scripts = allScripts();
   for (const { text } of scripts) await reader.script('LOAD', text);
-  const redisBackends = new RedisBackends(redis.port, new Map(scripts.map(({ hash, name }) => [hash, name])));
+  const redisBackends = new RedisBackends(
+    redisSocket,
+    new Map(scripts.map(({ hash, name }) => [hash, name])),
+  );
   return {
-    postgres: new PostgresBackends({ sql, port: postgres.port }),
+    postgres: new PostgresBackends({ sql, path: join(sockets, `.s.PGSQL.${postgres.port}`) }),
     redis: redisBackends,
     sql,
     databaseUrl: new URL(serviceUrlOf(postgres.url('explore'))),
+    async wrong() {
+      const { rows } = await sql.query<{ wrong: string | null }>({ name: 'wrong', text: WRONG });
+      return rows[0]!.wrong;
+    },
     async reset() {
       virtual.setNow(START_MS);
       await Promise.all([
         sql.query('SELECT explore.reset()'),
-        redisBackends.control.ask(redisCommand('FLUSHALL')),
+        redisBackends.control.ask(redisCommand('FLUSHALL', 'ASYNC')),
       ]);
     },
     async copyRedis(from, to) {
@@ -93,7 +120,7 @@ export async function openServers(): Promise<ExploreServers> {
       await redisBackends.control.ask(redisCommand('EVAL', script, 0, from, to));
     },
     async emptyRedis(server) {
-      const script = `redis.call('SELECT', ARGV[1]) redis.call('FLUSHDB')`;
+      const script = `redis.call('SELECT', ARGV[1]) redis.call('FLUSHDB', 'ASYNC')`;
       await redisBackends.control.ask(redisCommand('EVAL', script, 0, server));
     },
     async readRedis(server) {
@@ -106,6 +133,7 @@ export async function openServers(): Promise<ExploreServers> {
       reader.disconnect();
       await sql.end();
       await Promise.all([postgres.kill(), redis.kill()]);
+      rmSync(clockFile, { force: true });
       await rm(folder, { recursive: true, force: true, maxRetries: 10 });
     },
   };
@@ -120,7 +148,10 @@ async function connected(connectionString: string): Promise<pg.Client> {
 
 /** The connections of links say no password: the greeting of the server is the same for each. */
 async function trustEverybody(folder: string, url: string): Promise<void> {
-  writeFileSync(join(folder, 'postgres', 'data', 'pg_hba.conf'), 'host all all 127.0.0.1/32 trust\n');
+  writeFileSync(
+    join(folder, 'postgres', 'data', 'pg_hba.conf'),
+    'host all all 127.0.0.1/32 trust\nlocal all all trust\n',
+  );
   const client = await connected(url);
   await client.query('SELECT pg_reload_conf()');
   // The postmaster reads the file a moment later.
@@ -190,9 +221,11 @@ const SCHEMA = `
       CREATE FUNCTION explore.promote() RETURNS void LANGUAGE plpgsql SET session_replication_role = 'replica' AS $body$
       BEGIN %s UPDATE explore.timeline SET n = n + 1; END $body$ $f$, statements);
   END $$;
+`;
 
-  CREATE FUNCTION explore.wrong() RETURNS text LANGUAGE sql STABLE AS $$
-    SELECT string_agg(what, '; ') FROM (
+/** What breaks a promise in what Postgres has committed, in words; null: nothing. A statement of its own, which is planned once. */
+const WRONG = `
+    SELECT string_agg(what, '; ') AS wrong FROM (
       SELECT format('sale %s: %s sold of %s', id, sold + oversold, stock) AS what FROM sales WHERE sold > stock OR oversold > 0
       UNION ALL
       SELECT format('sale %s: sold is %s, active orders have %s units', s.id, s.sold + s.oversold, coalesce(sum(o.quantity), 0))
@@ -208,5 +241,4 @@ const SCHEMA = `
       SELECT format('order %s has points %s', o.id, p.points) FROM orders AS o
       CROSS JOIN LATERAL (SELECT coalesce(sum(points), 0) AS points FROM points_entries WHERE source_id LIKE o.id || '%' AND user_id = o.user_id) AS p
       WHERE p.points <> CASE WHEN o.status IN ('pending', 'paid') THEN points_earned(o.price_cents * o.quantity) ELSE 0 END
-    ) AS found $$;
-`;
+    ) AS found`;

@@ -5,11 +5,14 @@ import { shared } from '../concurrency/coalesce.ts';
 /** What each one counts is its `help`. */
 export type Instruments = ReturnType<typeof createInstruments>;
 
+/** Metrics of the process, beside those of its service. */
+export const measureProcess = ({ registry }: Instruments): void =>
+  collectDefaultMetrics({ register: registry });
+
 const BATCH_SIZES = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 export function createInstruments() {
   const registry = new Registry();
-  collectDefaultMetrics({ register: registry });
   const registers = [registry];
   const instruments = {
     registry,

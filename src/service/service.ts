@@ -22,7 +22,7 @@ import { type Reads, readsFrom } from '../http/reads.ts';
 import { openSaleEvents } from '../http/routes/events.ts';
 import { closeUnread } from '../http/unread-responses.ts';
 import { locks } from '../locks/registry.ts';
-import { measureConnections } from '../metrics/instruments.ts';
+import { measureConnections, measureProcess } from '../metrics/instruments.ts';
 import { ledger } from '../points/ledger.ts';
 import { addAuditEvent } from '../store/postgres/audit-log.ts';
 import { openPostgres } from '../store/postgres/pool.ts';
@@ -96,6 +96,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   const { config, urls, log } = options;
   const reports = createReports(log);
   const { onError, onDefect } = reports;
+  measureProcess(reports.instruments);
   const core = await openCore(config, urls, reports, closers);
   const { postgres, redis, sales, lock, strategy } = core;
   const tracing = await openTracing(config, core, reports, closers);

@@ -78,11 +78,14 @@ export function openPostgres(
   };
   pool.on('error', onClientError);
   pool.on('connect', (client) => client.on('error', onClientError));
-  const prisma = new PrismaClient({ adapter: new PrismaPg(pool, prismaOptions(databaseUrl)) });
+  let prisma: PrismaClient | undefined; // most processes never use it
   return {
     pool,
     explain: expectedPostgresFailure,
-    prisma,
+    get prisma() {
+      prisma ??= new PrismaClient({ adapter: new PrismaPg(pool, prismaOptions(databaseUrl)) });
+      return prisma;
+    },
     clock: storeClock(async () => {
       const { rows } = await pool.query<{ ms: number }>(
         'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS ms',
@@ -96,7 +99,7 @@ export function openPostgres(
     replicated: standby.wait,
     async close() {
       closing = true;
-      await prisma.$disconnect();
+      await prisma?.$disconnect();
       await pool.end();
     },
   };

@@ -30,7 +30,7 @@ export interface SaleChanges extends Partial<Omit<NewSale, 'stock' | 'spreadS'>>
 export type SaleTable = ReturnType<typeof saleTable>;
 
 export function saleTable(postgres: PostgresStore) {
-  const { pool, prisma } = postgres;
+  const { pool } = postgres;
   const read = async (where: Prisma.Sql) =>
     (await pool.query<SaleColumns>(Prisma.sql`SELECT ${COLUMNS} FROM sales ${where}`)).rows.map(toSale);
   return {
@@ -55,7 +55,7 @@ export function saleTable(postgres: PostgresStore) {
       try {
         // The version: `optimistic` compares it.
         const data = { ...changes, version: { increment: 1 } };
-        const [row] = await prisma.sale.updateManyAndReturn({ where: { id: saleId }, data });
+        const [row] = await postgres.prisma.sale.updateManyAndReturn({ where: { id: saleId }, data });
         return row === undefined ? null : toSale(row);
       } catch (error) {
         const failure = classifyPostgresError(error);

@@ -19,7 +19,7 @@ export type ReserveReply =
   | readonly ['not-enough' | 'over-limit', units: string]
   | readonly ['sold-out' | NotOpen | 'not-loaded' | 'late'];
 export type FencedReadReply =
-  | readonly ['loaded', units: string, startsMs: string, endsMs: string, paused: string, maxPerOrder: string]
+  | readonly ['loaded', units: string, buyer: string, ...terms: string[]]
   | readonly ['fenced' | 'not-loaded'];
 export type FencedDeductReply =
   | readonly ['reserved', reservedAt: string]
@@ -59,7 +59,7 @@ export function attemptScripts(redis: Redis, serverOf: (key: string) => RedisSer
   const reserve = defineScript(redis, 'sale/reserve', 3);
   const reserveMany = defineScript<string>(redis, 'sale/reserve-many');
   const soldOut = defineScript(redis, 'sale/sold-out');
-  const fencedRead = defineScript(redis, 'sale/fenced-read', 2);
+  const fencedRead = defineScript(redis, 'sale/fenced-read', 3);
   const fencedDeduct = defineScript(redis, 'sale/fenced-deduct', 4);
 
   async function withDeadline<R>(
@@ -118,15 +118,16 @@ export function attemptScripts(redis: Redis, serverOf: (key: string) => RedisSer
         );
     },
 
-    fencedRead: async (keys: SaleKeys, counter: string, { token, lock }: Fence, epoch: number) =>
-      (await fencedRead(
-        keys.state,
-        keys.counters,
-        counter,
-        token ?? 0,
-        lock,
-        epoch,
-      )) as unknown as FencedReadReply,
+    fencedRead: async (
+      { state, counters, buyers }: SaleKeys,
+      { userId }: Attempt,
+      counter: string,
+      { token, lock }: Fence,
+      epoch: number,
+    ) => {
+      const ofLease = [counter, token ?? 0, lock, epoch] as const;
+      return (await fencedRead(state, counters, buyers, ...ofLease, userId)) as unknown as FencedReadReply;
+    },
 
     fencedDeduct: (
       keys: SaleKeys,

@@ -317,7 +317,7 @@ export async function deductUnderLease(
 }
 
 /**
- * Reads, one command after the other, what lua/sale/reserve.lua reads at once.
+ * Reads what lua/sale/reserve.lua reads; what follows from it is written later.
  * @param counter the counter of the units
  * @param lease null: none, for the control without a lock
  * @returns the sale, or why it cannot be read
@@ -329,16 +329,15 @@ export async function readSaleInRedis(
   counter: string,
   lease: Lease | null,
 ): Promise<SaleInRedis | typeof NOT_LOADED | typeof LEASE_LOST> {
-  const { redis, scripts } = context.redis;
   const fence = fenceOf(context, lease);
-  const [state, units, ...terms] = await scripts.fencedRead(keys, counter, fence, epoch);
+  const { fencedRead } = context.redis.scripts;
+  const [state, units, buyer, ...terms] = await fencedRead(keys, attempt, counter, fence, epoch);
   if (state === 'not-loaded') return NOT_LOADED;
   if (state === 'fenced') return LEASE_LOST;
-  const buyer = await redis.hget(keys.buyers, attempt.userId);
   return {
     units: Number(units),
     rejection: await rejectionOfTerms(context, keys, attempt, terms),
-    held: buyer === null ? null : heldBy(attempt, buyer),
+    held: buyer ? heldBy(attempt, buyer) : null,
   };
 }
 

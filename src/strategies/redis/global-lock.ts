@@ -1,6 +1,6 @@
 /**
  * `global-lock`: one distributed lock around the whole check-and-deduct of a sale. Simple, but one attempt at a time: lock,
- * read the sale, read the buyer, (read the clock,) deduct and record, unlock.
+ * read the sale and the buyer, (read the clock,) deduct and record, unlock.
  */
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
@@ -24,7 +24,7 @@ export const description: StrategyDescription = {
   summary: 'One distributed lock around the whole check-and-deduct.',
   store: 'redis',
   usesLock: true,
-  roundTrips: 5,
+  roundTrips: 4,
   guarantees: ALL_GUARANTEES,
 };
 

@@ -39,7 +39,7 @@ export const description: StrategyDescription = {
     'Stock split into SEGMENTS parts, each under its own lock; an empty home segment borrows from the others.',
   store: 'redis',
   usesLock: true,
-  roundTrips: 5,
+  roundTrips: 4,
   guarantees: ALL_GUARANTEES,
 };
 

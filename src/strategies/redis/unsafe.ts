@@ -20,7 +20,7 @@ export const description: StrategyDescription = {
   summary: 'Read, check, write with nothing in between. The control: it must oversell.',
   store: 'redis',
   usesLock: false,
-  roundTrips: 4,
+  roundTrips: 3,
   guarantees: {
     neverOversells: false,
     neverLoses: true,

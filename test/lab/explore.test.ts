@@ -1,0 +1,88 @@
+/** The explorer: it is repeatable, finds what the control does wrong, and finds nothing in the others. */
+import { execFile } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { describe, expect, it } from 'vitest';
+import { nameOf } from '../../lab/explore/case.ts';
+import type { Target } from '../../lab/explore/process.ts';
+import type { Explore, Finding, FromExplorer } from '../../lab/explore/protocol.ts';
+import { startProgram } from '../../lab/kit/processes.ts';
+import { opened } from '../support/opened.ts';
+
+interface Explored {
+  readonly findings: readonly Finding[];
+  readonly timeline: readonly string[];
+  readonly schedules: number;
+}
+
+/** One process, which plays what it is asked for, one request after the other. */
+class Explorer {
+  readonly #program = startProgram<Explore, FromExplorer>('explorer');
+  #take: (message: FromExplorer) => void = () => {};
+
+  static async open(): Promise<Explorer> {
+    const explorer = new Explorer();
+    await explorer.#program.receive((message) => message.kind === 'ready');
+    explorer.#program.onMessage((message) => explorer.#take(message));
+    return explorer;
+  }
+
+  async explore(target: Target, seed: number, count: number): Promise<Explored> {
+    const findings: Finding[] = [];
+    let timeline: readonly string[] = [];
+    let schedules = 0;
+    const isDone = (message: FromExplorer) => message.kind === 'done';
+    this.#take = (message) => {
+      if (message.kind === 'finding') findings.push(message);
+      if (message.kind !== 'progress') return;
+      timeline = message.timeline ?? timeline;
+      schedules += message.schedules[nameOf(target)] ?? 0;
+    };
+    this.#program.send({ kind: 'explore', targets: [target], seed, stride: 1, count });
+    await this.#program.receive(isDone, { withinMs: 600_000 });
+    return { findings, timeline, schedules };
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return Promise.resolve(this.#program[Symbol.asyncDispose]());
+  }
+}
+
+const [first, second] = [opened(() => Explorer.open()), opened(() => Explorer.open())];
+const target = (strategy: string, confirm: Target['confirm'] = 'durable', lock = 'redis'): Target => ({
+  strategy,
+  confirm,
+  lock,
+});
+
+describe('explore', { timeout: 600_000 }, () => {
+  it.each(['lua', 'for-update'])('plays the same schedule of %s for the same seed', async (strategy) => {
+    await first.explore(target(strategy), 1, 3);
+    const { timeline } = await first.explore(target(strategy), 7, 1);
+    expect(timeline.length).toBeGreaterThan(50);
+    expect((await second.explore(target(strategy), 7, 1)).timeline).toEqual(timeline);
+  });
+
+  it('finds that the control oversells within a hundred schedules, and shrinks it', async () => {
+    const { findings } = await first.explore(target('unsafe'), 1, 100);
+    const oversold = findings.find(({ what }) => what.some((one) => one.includes('oversold')));
+    expect(oversold?.timeline.length).toBeGreaterThan(20);
+    expect(oversold?.size.deviations).toBeLessThan(20);
+  });
+
+  /** Each was a finding once. */
+  it.each([
+    // Redis was emptied between the reads of the units and of the buyer: a customer with an order was refused.
+    [target('global-lock'), 5005],
+    [target('segmented-lock'), 5005],
+  ])('finds nothing any more with %j, seed %d', async (of, seed) => {
+    expect((await second.explore(of, seed, 1)).findings).toEqual([]);
+  });
+
+  it('finds nothing in a minute', async () => {
+    const program = fileURLToPath(new URL('../../dist/commands/explore.js', import.meta.url));
+    const run = promisify(execFile)(process.execPath, [program, '--seed', '1000000']);
+    const { stdout } = await run.catch((error) => error); // its exit code is 1 with a finding
+    expect(stdout).toMatch(/\n[\d,]+ schedules, [\d,]+ a second, 0 findings\n$/);
+  });
+});
