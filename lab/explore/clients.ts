@@ -80,13 +80,13 @@ export class Clients {
     if (status === 202 || (status === 200 && this.#isAhead)) this.ahead.add(id);
   }
 
-  /** What was answered meanwhile was lost with a primary that replicated asynchronously. */
+  /** What a primary that replicated asynchronously had committed meanwhile was lost with it. */
   forgetBetween(sinceUs: number, untilUs: number): void {
-    for (const [id, { completedUs, outcome }] of this.history.entries())
+    for (const [id, { invokedUs, completedUs, outcome }] of this.history.entries())
       if (
         completedUs !== null &&
         completedUs >= sinceUs &&
-        completedUs <= untilUs &&
+        invokedUs <= untilUs &&
         resultOf[outcome] === 'ok'
       )
         this.history[id] = { ...this.history[id]!, outcome: 'unknown', result: 'info' };

@@ -21,7 +21,8 @@ const HELP = `Plays schedules of the order pipeline: whole pipelines in one proc
   --confirm C         durable, accepted, or both (both)
   --lock L            redis, postgres-row, or both, for strategies with a lock (both)
   --seed N            the first seed (1); with --schedules 1 the events are printed
-  --workers N         processes that play (2)`;
+  --workers N         processes that play (2)
+  --first             ends with the first finding`;
 
 interface Options {
   readonly targets: readonly Target[];
@@ -29,6 +30,7 @@ interface Options {
   readonly schedules: number | null;
   readonly seed: number;
   readonly workers: number;
+  readonly isFirstOnly: boolean;
 }
 
 function refuse(message: string): never {
@@ -42,6 +44,7 @@ function parse(args: readonly string[]): Options {
   const options = {
     ...Object.fromEntries(names.map((name) => [name, text])),
     help: { type: 'boolean' },
+    first: { type: 'boolean' },
   } as const;
   let values: Record<string, string | boolean | undefined>;
   try {
@@ -71,12 +74,20 @@ function parse(args: readonly string[]): Options {
     schedules: values.schedules === undefined ? null : whole('schedules', 1),
     seed: whole('seed', 1, 0),
     workers: whole('workers', 2),
+    isFirstOnly: values.first === true,
   };
 }
 
 type Explorer = ReturnType<typeof startProgram<Explore, FromExplorer>>;
 
-async function run({ targets, minutes, schedules, seed, workers: wanted }: Options): Promise<number> {
+async function run({
+  targets,
+  minutes,
+  schedules,
+  seed,
+  workers: wanted,
+  isFirstOnly,
+}: Options): Promise<number> {
   const workers = Math.min(wanted, schedules ?? wanted);
   const explorers: Explorer[] = Array.from({ length: workers }, () => startProgram('explorer'));
   const end = () => Promise.all(explorers.map((explorer) => explorer[Symbol.asyncDispose]()));
@@ -101,7 +112,11 @@ async function run({ targets, minutes, schedules, seed, workers: wanted }: Optio
     const time = new Promise<void>((resolve) => {
       if (schedules === null) setTimeout(resolve, minutes * 60_000);
     });
-    await Promise.race([Promise.all(done), time, stopped]);
+    const found = new Promise<void>((resolve) => {
+      for (const explorer of explorers)
+        explorer.onMessage(({ kind }) => isFirstOnly && kind === 'finding' && resolve());
+    });
+    await Promise.race([Promise.all(done), time, stopped, found]);
   } finally {
     await end();
   }
