@@ -209,7 +209,7 @@ export class Schedule {
         text,
         task: `${owner} timer`,
         age: 1e9 + timer.dueMs - 1.7e12,
-        weight: laterMs > 100 ? 0.02 : 0.2,
+        weight: laterMs > 100 ? 0.01 : 0.2,
         dueMs: timer.dueMs,
         run: () => virtual.as(owner, () => virtual.fire(timer)),
       });

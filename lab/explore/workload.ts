@@ -63,12 +63,14 @@ export function workloadOf(random: Random, isReserving: boolean): Workload {
     else if (after < 0.75) script.push(pay(`n-${user}`), pay(`m-${user}`));
     if (isLucky(0.3)) script.push({ kind: 'buy', user, units, at: at() });
     scripts.push(script);
-    // A customer may ask twice at once, or be notified of a payment meanwhile.
+    // A customer asks twice at once, from two devices; a provider repeats a notification.
     if (isLucky(0.15)) scripts.push([{ kind: 'buy', user, units, at: at() }]);
+    if (isLucky(0.12)) scripts.push([{ kind: 'cancel', user, at: at() }]);
+    if (isLucky(0.08)) scripts.push([pay(`n-${user}`)]);
   }
   const operator: Action[] = [];
   if (isLucky(0.2)) operator.push({ kind: 'restock', units: isLucky(0.6) ? 1 : -1, at: at() });
-  if (isLucky(0.15)) operator.push({ kind: 'refund', user: 'u1', returnUnits: isLucky(0.7), at: at() });
+  if (isLucky(0.2)) operator.push({ kind: 'refund', user: 'u1', returnUnits: isLucky(0.7), at: at() });
   if (isLucky(0.08)) operator.push({ kind: 'refund-sale', at: at() });
   if (isLucky(0.15)) operator.push({ kind: 'wait', user: `u${customers}`, at: at() });
   if (operator.length > 0) scripts.push(operator);

@@ -125,7 +125,9 @@ export function createPayments(context: PaymentsContext): Payments {
       if (decision.effect === 'revived' || decision.effect === 'refund-due')
         await outbox?.publish([given.orderId]);
       const order = await afterWrite(orders.get(given.orderId));
-      return order === UNREAD ? { kind: 'unknown', reason: order } : { kind: 'done', order: order! };
+      // The standby that was promoted meanwhile may lack both the order and the payment.
+      if (order === UNREAD || order === null) return { kind: 'unknown', reason: UNREAD };
+      return { kind: 'done', order };
     },
   };
 }

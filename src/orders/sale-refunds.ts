@@ -154,7 +154,8 @@ export function createSaleRefunds(context: SaleRefundsContext): SaleRefunds {
       if (last === undefined) tried.delete(saleId);
       else tried.set(saleId, last.user_id);
       await pool.query(FINISH, [saleId, requestedAt]);
-      const now = (await readSaleRefund(saleId, pool))!;
+      const now = await readSaleRefund(saleId, pool);
+      if (now === null) return 1; // a standby that lacks it was promoted meanwhile
       // A sale of which a whole batch fails waits, and others go first.
       if (now.remaining > 0 && now.requestedAt === requestedAt.toISOString())
         health.failed(`sale ${saleId}`, new Error('orders of it cannot be refunded'));
