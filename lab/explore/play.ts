@@ -14,6 +14,8 @@ import { type Action, PRICE_CENTS } from './workload.ts';
 export const CHOSEN_STEPS = 400;
 /** Within this time a process connects again. */
 const RECONNECT_MS = 2_500;
+/** Longer than a process believes that a sale is sold out. */
+const LATCHED_MS = 500;
 const ROUNDS = 8;
 const LAST_TRIES = 6;
 
@@ -111,7 +113,7 @@ async function settle(schedule: Schedule): Promise<void> {
       if (pass === undefined) continue;
       await schedule.finish(process, () => pass.run(() => false));
     }
-    await schedule.elapse(0);
+    await schedule.elapse(LATCHED_MS);
     if (await isSettled(schedule)) return;
   }
 }
