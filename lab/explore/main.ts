@@ -89,7 +89,9 @@ async function run({
   isFirstOnly,
 }: Options): Promise<number> {
   const workers = Math.min(wanted, schedules ?? wanted);
-  const explorers: Explorer[] = Array.from({ length: workers }, () => startProgram('explorer'));
+  const explorers: Explorer[] = Array.from({ length: workers }, () =>
+    startProgram('explorer', ['--max-semi-space-size=64']),
+  );
   const end = () => Promise.all(explorers.map((explorer) => explorer[Symbol.asyncDispose]()));
   const report = new Report(schedules === 1);
   const stopped = new Promise<void>((resolve) => {

@@ -105,6 +105,15 @@ type Reply = Buffer | 'ended';
 export class PostgresBackends {
   readonly #control: PostgresControl;
   readonly #idle = new Map<string, Connection[]>();
+  readonly #names = new Map<string, string>();
+
+  /** The name under which a statement without one is prepared. */
+  nameOf(text: string): string {
+    const name = this.#names.get(text) ?? `explored-${this.#names.size}`;
+    this.#names.set(text, name);
+    return name;
+  }
+
   isOpen(link: Link): boolean {
     return this.open.has(link.backend as PostgresBackend);
   }
@@ -285,19 +294,25 @@ export class PostgresBackend implements Backend {
     return before.length === 0 ? reply : Buffer.concat([...before, reply]);
   }
 
-  /** Leaves out what the server has prepared already. */
+  /**
+   * Leaves out what the server has prepared already. A statement without a name gets one: then it is planned once, and not in each
+   * schedule again.
+   */
   #withoutPrepared(bytes: Buffer): Buffer {
     if (bytes[0] !== PARSE) return bytes;
-    const name = textAt(bytes, 5);
-    if (name === '') return bytes;
-    const text = textAt(bytes, 5 + Buffer.byteLength(name) + 1);
+    const [parse, bind, ...rest] = messagesIn(bytes);
+    const given = textAt(parse!, 5);
+    const text = textAt(parse!, 5 + Buffer.byteLength(given) + 1);
+    const name = given === '' ? this.#all.nameOf(text) : given;
+    const bound = given === '' && bind![0] === BIND ? withStatement(bind!, name) : bind!;
     const { prepared } = this.connection!;
-    if (prepared.get(name) !== text) {
-      this.#preparing = [name, text];
-      return bytes;
+    if (prepared.get(name) === text) {
+      this.#leftOut++;
+      return Buffer.concat([bound, ...rest]);
     }
-    this.#leftOut++;
-    return bytes.subarray(1 + bytes.readInt32BE(1));
+    this.#preparing = [name, text];
+    const named = given === '' ? message(PARSE, Buffer.from(`${name}\0`), parse!.subarray(6)) : parse!;
+    return Buffer.concat([named, bound, ...rest]);
   }
 
   isGreeting({ name }: Request): boolean {
@@ -317,12 +332,19 @@ export class PostgresBackend implements Backend {
   }
 }
 
-function simpleQuery(text: string): Buffer {
-  const body = Buffer.from(`${text}\0`);
+function message(type: number, ...parts: readonly Buffer[]): Buffer {
   const head = Buffer.alloc(5);
-  head[0] = QUERY;
-  head.writeInt32BE(body.length + 4, 1);
-  return Buffer.concat([head, body]);
+  head[0] = type;
+  head.writeInt32BE(4 + parts.reduce((sum, { length }) => sum + length, 0), 1);
+  return Buffer.concat([head, ...parts]);
+}
+
+const simpleQuery = (text: string): Buffer => message(QUERY, Buffer.from(`${text}\0`));
+
+/** A Bind message of an unnamed statement, for a named one. */
+function withStatement(bind: Buffer, name: string): Buffer {
+  const at = bind.indexOf(0, 5) + 1; // behind the name of the portal
+  return message(BIND, bind.subarray(5, at), Buffer.from(`${name}\0`), bind.subarray(at + 1));
 }
 
 /** The name of a prepared statement, or the first words of another. */

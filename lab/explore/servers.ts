@@ -85,6 +85,7 @@ export async function openServers(): Promise<ExploreServers> {
   ]);
   const admin = await connected(postgres.url('postgres'));
   await admin.query(`CREATE DATABASE explore TEMPLATE ${MIGRATED}`);
+  await admin.query('ALTER DATABASE explore SET plan_cache_mode = force_generic_plan');
   await admin.end();
   await trustEverybody(folder, postgres.url('explore'));
   const sql = new pg.Pool({
