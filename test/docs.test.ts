@@ -48,6 +48,7 @@ const sourceOf = (file: string) =>
   file
     .replace('dist/commands/bench.js', 'bench/main.ts')
     .replace('dist/commands/race.js', 'bench/race/main.ts')
+    .replace('dist/commands/explore.js', 'lab/explore/main.ts')
     .replace(/^dist(.*)\.js$/, 'src$1.ts');
 
 /** The source that reads the options of a script. */
