@@ -113,6 +113,12 @@ export type Decision =
   /** Redis took a unit; the order committer commits it. */
   | { readonly kind: 'reserved'; readonly reservation: ClaimedReservation; readonly mayBeAhead: boolean }
   /** Redis has an earlier order of this customer; Postgres has its state. */
-  | { readonly kind: 'held'; readonly reservation: Reservation; readonly mayBeAhead: boolean }
+  | {
+      readonly kind: 'held';
+      readonly reservation: Reservation;
+      readonly mayBeAhead: boolean;
+      /** In which it was found. */
+      readonly epoch: number | null;
+    }
   | Outcome
   | Superseded;

@@ -57,8 +57,9 @@ const NOT_RELEASED = 'reservation-not-released';
 
 /**
  * Does in Redis what the fate says.
- * @returns the answer; `unknown` when the release is not certain. A reservation that is gone while its claim is this process's was
- *   dropped, in another epoch: only this process could have committed it
+ * @returns the answer; `unknown` when the release is not certain, also where this process has reached another server since: the one that has
+ *   the reservation may come back with it. A reservation that is gone while its claim is this process's was dropped, in another epoch: only
+ *   this process could have committed it
  * @throws what Redis throws
  */
 export async function carryOut(
@@ -72,7 +73,10 @@ export async function carryOut(
     return answer;
   }
   const reply = await mirror.release(reservation, inRedis);
-  const isReleased = reply === 'released' || (reply === 'gone' && performance.now() < reservation.untilMs);
+  const isReleased =
+    reply === 'released' ||
+    (reply === 'gone' && performance.now() < reservation.untilMs) ||
+    (reply === 'elsewhere' && answer.kind === 'superseded'); // Postgres commits it no more
   return isReleased ? answer : uncertain(reservation, { answer, inRedis });
 }
 

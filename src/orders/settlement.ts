@@ -67,7 +67,7 @@ class Settling implements Settlement {
         if (this.#isPromised && decision.mayBeAhead) return this.#acceptAhead(decision.reservation);
         return this.#commitOrRelease(decision.reservation);
       case 'held':
-        return this.#replay(decision.reservation, decision.mayBeAhead);
+        return this.#replay(decision);
       default:
         return decision;
     }
@@ -132,7 +132,7 @@ class Settling implements Settlement {
   }
 
   /** Redis has an earlier order of the customer. */
-  async #replay(reservation: Reservation, mayBeAhead: boolean): Promise<Settled> {
+  async #replay({ reservation, mayBeAhead, epoch }: Extract<Decision, { kind: 'held' }>): Promise<Settled> {
     const { orderId, saleId, userId, quantity } = reservation;
     const { orders, postgres } = this.#context;
     const untilMs = performance.now() + limits.replayWaitMs;
@@ -147,7 +147,7 @@ class Settling implements Settlement {
         }
         if (this.#isPromised && mayBeAhead)
           return { kind: 'replayed', order: { orderId, saleId, userId, status: 'pending', quantity } };
-        const outcome = this.#inProgress.get(orderId) ?? (await this.#claimAndSettle(reservation));
+        const outcome = this.#inProgress.get(orderId) ?? (await this.#claimAndSettle(reservation, epoch));
         if (outcome !== null) return replayOf(await outcome);
         if (performance.now() > untilMs) return unknown(reservation, 'order-in-progress');
         await sleep(limits.replayPollMs);
@@ -158,9 +158,9 @@ class Settling implements Settlement {
     }
   }
 
-  /** @returns null when another process has the claim */
-  async #claimAndSettle(reservation: Reservation): Promise<Settled | null> {
-    const claim = await this.#context.mirror.claim(reservation);
+  /** @returns null when another process has the claim, or may have it */
+  async #claimAndSettle(reservation: Reservation, epoch: number | null): Promise<Settled | null> {
+    const claim = await this.#context.mirror.claim(reservation, epoch);
     if (claim === 'claimed-by-another') return null;
     return claim === 'released' ? RESERVATION_RELEASED : this.#commitOrRelease(claim);
   }

@@ -75,6 +75,8 @@ describe('explore', { timeout: 600_000 }, () => {
     // Redis was emptied between the reads of the units and of the buyer: a customer with an order was refused.
     [target('global-lock'), 5005],
     [target('segmented-lock'), 5005],
+    // A reservation was released in a copy of Redis, and committed when the process reached the first Redis again: an order behind `busy`.
+    [target('lua'), 1779],
   ])('finds nothing any more with %j, seed %d', async (of, seed) => {
     expect((await second.explore(of, seed, 1)).findings).toEqual([]);
   });

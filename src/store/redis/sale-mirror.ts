@@ -179,16 +179,19 @@ export function createSaleMirror(
     },
     /**
      * Releases a reservation.
-     * @returns `gone`: it was acknowledged or released before, or dropped when the sale was loaded in another epoch
+     * @returns `gone`: it was acknowledged or released before, or dropped when the sale was loaded in another epoch; `elsewhere`: this may
+     *   be another server than the one that has it, where it is still reserved
      */
     async release(
-      { saleId, reservedAt, userId, orderId, claimedAtMs }: ClaimedReservation,
+      { saleId, reservedAt, userId, orderId, claimedAtMs, epoch }: ClaimedReservation,
       { discardedUnits = 0, owner = null }: ReleaseOptions = {},
     ) {
+      const isHere = epoch === null || epochs.known(keys(saleId).state) === epoch; // of the connection that gets the command
       const other =
         owner === null ? '' : owner.quantity === 1 ? owner.orderId : `${owner.orderId}x${owner.quantity}`;
       const how = [reservedAt, userId, orderId, discardedUnits, other, claimedAtMs] as const;
       const reply = await release(...unitKeys(keys(saleId)), ...how);
+      if (!isHere) return 'elsewhere';
       return reply === 1 ? 'released' : reply === 0 ? 'claimed-by-another' : 'gone';
     },
     /** Removes reservations, of any loaded sales, that Postgres has. Restores the buyers that a sale loaded since does not know. */
@@ -209,15 +212,19 @@ export function createSaleMirror(
       });
       await Promise.all(calls);
     },
-    /** Claims a reservation that another attempt made: see lua/sale/claim.lua. */
-    async claim(reservation: Reservation) {
+    /**
+     * Claims a reservation that another attempt made: see lua/sale/claim.lua.
+     * @param foundIn the epoch in which it was found. In another one it may be gone here, and still be reserved there
+     */
+    async claim(reservation: Reservation, foundIn: number | null = null) {
       const { saleId, userId, orderId, reservedAt } = reservation;
       const untilMs = claimEndMs();
       const epoch = await epochOf(saleId);
       const { buyers, reservations, state } = keys(saleId);
       const record = `${orderId} ${reservedAt}`;
       const claimedAtMs = await claim(buyers, reservations, state, userId, record, limits.claimMs, epoch);
-      if (claimedAtMs <= 0) return claimedAtMs === 0 ? 'claimed-by-another' : 'released';
+      const isCertain = foundIn === null || foundIn === epoch;
+      if (claimedAtMs <= 0) return claimedAtMs === 0 || !isCertain ? 'claimed-by-another' : 'released';
       return { ...reservation, claimedAtMs, untilMs, isFirst: false, epoch };
     },
     /** Claims reservations of a sale whose claims have ended, oldest first. */

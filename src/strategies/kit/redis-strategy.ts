@@ -119,8 +119,10 @@ export function redisStrategy(
       }
       const mayBeAhead = failure === null;
       if (!mayBeAhead) onError('accept-ahead-of-commit', failure, attempt);
-      if (outcome.kind === 'held') return { kind: 'held', reservation: outcome.reservation, mayBeAhead };
-      const reservation = withFirstClaim(outcome.reservation, untilMs, outcome.epoch);
+      const { epoch = null } = outcome;
+      if (outcome.kind === 'held')
+        return { kind: 'held', reservation: outcome.reservation, mayBeAhead, epoch };
+      const reservation = withFirstClaim(outcome.reservation, untilMs, epoch);
       return { kind: 'reserved', reservation, mayBeAhead };
     },
     restock: (saleId, units, key) => restock(context, mirror, saleId, units, key),
