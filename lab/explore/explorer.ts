@@ -1,5 +1,6 @@
 /** The process that plays schedules, one after the other: see protocol.ts. */
 import { caseOf, nameOf } from './case.ts';
+import { enumerate } from './enumerate.ts';
 import { type Played, play } from './play.ts';
 import type { Target } from './process.ts';
 import type { Explore, FromExplorer } from './protocol.ts';
@@ -32,7 +33,28 @@ function fail(error: unknown): void {
   process.exit(1);
 }
 
-async function explore({ targets, seed, stride, count }: Explore): Promise<void> {
+interface Next {
+  readonly target: Target;
+  readonly plan: Plan;
+  readonly played: Played;
+}
+
+async function* bySeeds({ targets, seed, stride, count }: Explore): AsyncGenerator<Next> {
+  for (let n = 0; count === null || n < count; n++) {
+    const target = targets[n % targets.length]!;
+    const { plan, choose } = caseOf(target, seed + stride * Math.floor(n / targets.length));
+    yield { target, plan, played: await play(plan, servers, choose) };
+  }
+}
+
+async function* exhaustively({ targets, seed, stride }: Explore, most: number): AsyncGenerator<Next> {
+  for (const target of targets)
+    for await (const next of enumerate(target, most, servers, { part: seed % stride, parts: stride }))
+      yield { target, ...next };
+}
+
+async function explore(asked: Explore): Promise<void> {
+  const { targets, count, exhaustive } = asked;
   // Prisma loads its engine with its first query, which takes real time.
   for (const target of targets)
     if (target.strategy === 'for-update-prisma') {
@@ -47,10 +69,8 @@ async function explore({ targets, seed, stride, count }: Explore): Promise<void>
     since = { schedules: {}, events: 0, held: {} };
     reported = real.nowMs();
   };
-  for (let n = 0; count === null || n < count; n++) {
-    const target = targets[n % targets.length]!;
-    const { plan, choose } = caseOf(target, seed + stride * Math.floor(n / targets.length));
-    const played = await play(plan, servers, choose);
+  const all = exhaustive === null ? bySeeds(asked) : exhaustively(asked, exhaustive);
+  for await (const { target, plan, played } of all) {
     last = played.trace;
     const name = nameOf(target);
     since.schedules[name] = (since.schedules[name] ?? 0) + 1;

@@ -34,9 +34,13 @@ const OF_REDIS: ReadonlySet<FaultKind> = new Set([
   'two copies of Redis',
 ]);
 
+/** @param isReserving whether the strategy uses Redis */
+export const kindsOf = (isReserving: boolean): readonly FaultKind[] =>
+  FAULTS.filter((kind) => isReserving || !OF_REDIS.has(kind));
+
 /** Of a schedule, up to three. @param isReserving whether the strategy uses Redis */
 export function faultsOf(random: Random, isReserving: boolean, steps: number): Fault[] {
-  const kinds = FAULTS.filter((kind) => isReserving || !OF_REDIS.has(kind));
+  const kinds = kindsOf(isReserving);
   const count = Math.floor(random() * 4);
   return Array.from({ length: count }, () => ({
     kind: kinds[Math.floor(random() * kinds.length)]!,

@@ -22,6 +22,7 @@ const HELP = `Plays schedules of the order pipeline: whole pipelines in one proc
   --lock L            redis, postgres-row, or both, for strategies with a lock (both)
   --seed N            the first seed (1); with --schedules 1 the events are printed
   --workers N         processes that play (2)
+  --exhaustive N      every schedule of a small case with at most N events out of order, instead of seeds
   --first             ends with the first finding`;
 
 interface Options {
@@ -30,6 +31,7 @@ interface Options {
   readonly schedules: number | null;
   readonly seed: number;
   readonly workers: number;
+  readonly exhaustive: number | null;
   readonly isFirstOnly: boolean;
 }
 
@@ -40,7 +42,7 @@ function refuse(message: string): never {
 
 function parse(args: readonly string[]): Options {
   const text = { type: 'string' } as const;
-  const names = ['minutes', 'schedules', 'strategies', 'confirm', 'lock', 'seed', 'workers'];
+  const names = ['minutes', 'schedules', 'strategies', 'confirm', 'lock', 'seed', 'workers', 'exhaustive'];
   const options = {
     ...Object.fromEntries(names.map((name) => [name, text])),
     help: { type: 'boolean' },
@@ -70,10 +72,11 @@ function parse(args: readonly string[]): Options {
   if (typeof targets === 'string') return refuse(targets);
   return {
     targets,
-    minutes: whole('minutes', 1, 0),
+    minutes: whole('minutes', values.exhaustive === undefined ? 1 : Number.POSITIVE_INFINITY, 0),
     schedules: values.schedules === undefined ? null : whole('schedules', 1),
     seed: whole('seed', 1, 0),
     workers: whole('workers', 2),
+    exhaustive: values.exhaustive === undefined ? null : whole('exhaustive', 0, 0),
     isFirstOnly: values.first === true,
   };
 }
@@ -86,6 +89,7 @@ async function run({
   schedules,
   seed,
   workers: wanted,
+  exhaustive,
   isFirstOnly,
 }: Options): Promise<number> {
   const workers = Math.min(wanted, schedules ?? wanted);
@@ -105,14 +109,14 @@ async function run({
     const done = explorers.map((explorer, n) => {
       explorer.onMessage((message) => report.take(message));
       const share = schedules === null ? null : Math.floor((schedules + workers - 1 - n) / workers);
-      explorer.send({ kind: 'explore', targets, seed: seed + n, stride: workers, count: share });
+      explorer.send({ kind: 'explore', targets, seed: seed + n, stride: workers, count: share, exhaustive });
       return new Promise<void>((resolve, reject) => {
         explorer.onMessage(({ kind }) => kind === 'done' && resolve());
         explorer.died.addEventListener('abort', () => reject(explorer.died.reason));
       });
     });
     const time = new Promise<void>((resolve) => {
-      if (schedules === null) setTimeout(resolve, minutes * 60_000);
+      if (schedules === null && Number.isFinite(minutes)) setTimeout(resolve, minutes * 60_000);
     });
     const found = new Promise<void>((resolve) => {
       for (const explorer of explorers)

@@ -24,6 +24,8 @@ export interface Played {
   readonly trace: readonly string[];
   readonly deviations: ReadonlyMap<number, string>;
   readonly held: ReadonlySet<string>;
+  /** With `isRecorded`. */
+  readonly alternatives: Schedule['alternatives'];
   readonly steps: number;
 }
 
@@ -41,8 +43,8 @@ export async function play(plan: Plan, servers: ExploreServers, choose: Choose):
   } finally {
     await end(schedule);
   }
-  const { findings, trace, deviations, held, step } = schedule;
-  return { findings: [...findings], trace, deviations, held, steps: step };
+  const { findings, trace, deviations, held, alternatives, step } = schedule;
+  return { findings: [...findings], trace, deviations, held, alternatives, steps: step };
 }
 
 async function begin(schedule: Schedule): Promise<void> {

@@ -1,7 +1,7 @@
 /** What the command and its explorers say to each other. */
 import type { Target } from './process.ts';
 
-/** Seeds are played from `seed` on, every `stride`-th, each with every target. */
+/** Seeds are played from `seed` on, every `stride`-th, each with every target. With `exhaustive`, `seed` is the part of `stride` parts. */
 export interface Explore {
   readonly kind: 'explore';
   readonly targets: readonly Target[];
@@ -9,6 +9,8 @@ export interface Explore {
   readonly stride: number;
   /** Schedules; null: until it is stopped. */
   readonly count: number | null;
+  /** Plays every schedule of a small case with at most so many events out of order, instead of seeds. */
+  readonly exhaustive: number | null;
 }
 
 export interface Finding {

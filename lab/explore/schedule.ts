@@ -26,6 +26,8 @@ export interface Plan extends Target {
   readonly faults: readonly Fault[];
   /** Seeds what is random in the code under test. */
   readonly seed: number;
+  /** Whether what could have happened instead is recorded. */
+  readonly isRecorded?: boolean;
 }
 
 interface Running {
@@ -48,6 +50,8 @@ export class Schedule {
   readonly trace: string[] = [];
   /** Those that were not the oldest, by step. */
   readonly deviations = new Map<number, string>();
+  /** At each chosen event, those that could have happened instead of the oldest. */
+  readonly alternatives: { readonly step: number; readonly texts: readonly string[] }[] = [];
   /** What was held while others went on, without names of processes. */
   readonly held = new Set<string>();
   readonly findings = new Set<string>();
@@ -270,6 +274,10 @@ export class Schedule {
     if (events.length === 0) return false;
     const event = choose(events, this.step);
     const first = oldest(events, this.step);
+    if (this.plan.isRecorded && withClients) {
+      const texts = events.filter((one) => one !== first).map(({ text }) => text);
+      this.alternatives.push({ step: this.step, texts });
+    }
     if (event !== first) {
       this.deviations.set(this.step, event.text);
       this.held.add(

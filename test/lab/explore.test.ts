@@ -27,7 +27,12 @@ class Explorer {
     return explorer;
   }
 
-  async explore(target: Target, seed: number, count: number): Promise<Explored> {
+  async explore(
+    target: Target,
+    seed: number,
+    count: number | null,
+    exhaustive: number | null = null,
+  ): Promise<Explored> {
     const findings: Finding[] = [];
     let timeline: readonly string[] = [];
     let schedules = 0;
@@ -38,7 +43,7 @@ class Explorer {
       timeline = message.timeline ?? timeline;
       schedules += message.schedules[nameOf(target)] ?? 0;
     };
-    this.#program.send({ kind: 'explore', targets: [target], seed, stride: 1, count });
+    this.#program.send({ kind: 'explore', targets: [target], seed, stride: 1, count, exhaustive });
     await this.#program.receive(isDone, { withinMs: 600_000 });
     return { findings, timeline, schedules };
   }
@@ -68,6 +73,12 @@ describe('explore', { timeout: 600_000 }, () => {
     const oversold = findings.find(({ what }) => what.some((one) => one.includes('oversold')));
     expect(oversold?.timeline.length).toBeGreaterThan(20);
     expect(oversold?.size.deviations).toBeLessThan(20);
+  });
+
+  it('plays every schedule of a small case', async () => {
+    const { findings, schedules } = await second.explore(target('conditional-update'), 0, null, 0);
+    expect(findings).toEqual([]);
+    expect(schedules).toBeGreaterThan(200);
   });
 
   /** Each was a finding once. */
