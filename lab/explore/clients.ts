@@ -1,5 +1,6 @@
 /** The clients of a schedule: they send the actions of the workload, and keep the history that the audit judges. */
 
+import { limits } from '../../src/config/limits.ts';
 import { failureOf } from '../../src/service/pipeline.ts';
 import type { AttemptOutcome, HistoryRecord } from '../history.ts';
 import { resultOf, unanswered } from '../history.ts';
@@ -64,7 +65,10 @@ export class Clients {
 
   #end(id: number | null, action: Action, { outcome, status = null, ...rest }: Ending): void {
     if (id === null) return;
-    const before = this.history[id]!;
+    const asked = this.history[id]!;
+    // A process that knows that the sale is sold out answers at once, by what was true a moment ago.
+    const isKnown = outcome === 'sold-out' && asked.invokedUs === nowUs();
+    const before = isKnown ? { ...asked, invokedUs: asked.invokedUs - limits.latchTtlMs * 1_000 } : asked;
     const orderId = rest.orderId ?? before.orderId;
     this.history[id] = {
       ...before,

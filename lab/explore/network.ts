@@ -54,8 +54,9 @@ export class Link {
   readonly requests: Request[] = [];
   /** Sent by the server, not yet received. */
   readonly answers: { readonly bytes: Buffer; readonly name: string }[] = [];
-  /** The request that waits inside the server. */
+  /** The request that waits inside the server, and since when. */
   waiting: Request | null = null;
+  waitingSinceMs = 0;
   /** Whether nothing arrives any more, in either direction, until the client gives up. */
   isSilent = false;
   /** How many requests and answers were delivered. */
@@ -194,8 +195,10 @@ export class Network {
     const request = link.requests.shift()!;
     link.counts.executed++;
     const reply = await link.backend!.execute(request);
-    if (reply === 'waiting') link.waiting = request;
-    else await this.replied(link, request, reply);
+    if (reply === 'waiting') {
+      link.waiting = request;
+      link.waitingSinceMs = virtual.nowMs;
+    } else await this.replied(link, request, reply);
   }
 
   /** The server has answered a request. */

@@ -8,7 +8,7 @@
 import type { Socket } from 'node:net';
 import type pg from 'pg';
 import type { Backend, Link, Request } from './network.ts';
-import { real } from './virtual.ts';
+import { real, virtual } from './virtual.ts';
 
 const READY = 0x5a; // 'Z'
 const PARSE = 0x50; // 'P'
@@ -46,16 +46,20 @@ class Connection {
   /** `I`: no transaction; `T`, `E`: one is open, or has failed. */
   status = IDLE;
   hasEnded = false;
+  readonly ended: Promise<void>;
 
   constructor(socket: Socket) {
     this.#socket = socket;
     socket.on('data', (chunk: Buffer) => this.#receive(chunk));
-    const end = () => {
-      this.hasEnded = true;
-      this.#settle('ended');
-    };
-    socket.on('error', end);
-    socket.on('close', end);
+    this.ended = new Promise((resolve) => {
+      const end = () => {
+        this.hasEnded = true;
+        this.#settle('ended');
+        resolve();
+      };
+      socket.on('error', end);
+      socket.on('close', end);
+    });
   }
 
   /** @returns the reply up to "ready" */
@@ -195,6 +199,21 @@ export class PostgresBackends {
     await this.settle();
   }
 
+  /** Ends the server's process of a link. */
+  async terminate(link: Link): Promise<void> {
+    const backend = link.backend as PostgresBackend;
+    await this.#control.sql.query('SELECT pg_terminate_backend($1)', [backend.connection!.pid]);
+    await backend.connection!.ended;
+    this.open.delete(backend);
+    await this.settle();
+  }
+
+  /** Since when a transaction of a link is open without a statement, on the virtual clock; null: there is none. */
+  idleSinceMs(link: Link): number | null {
+    const backend = link.backend as PostgresBackend;
+    return this.open.has(backend) && !this.#running.has(backend) ? backend.answeredAtMs : null;
+  }
+
   /** Waits until each statement without a reply waits for another, after something has ended. */
   async settle(): Promise<void> {
     await this.#stable(0);
@@ -238,6 +257,7 @@ export class PostgresBackend implements Backend {
   readonly #all: PostgresBackends;
   #startup: Buffer | null = null;
   connection: Connection | null = null;
+  answeredAtMs = 0;
   #pending: Buffer = Buffer.alloc(0);
   /** The statement that the request prepares. */
   #preparing: readonly [name: string, text: string] | null = null;
@@ -284,6 +304,7 @@ export class PostgresBackend implements Backend {
 
   /** What the client gets for the server's reply. */
   received(reply: Reply): Reply {
+    this.answeredAtMs = virtual.nowMs;
     if (this.connection!.status === IDLE) this.#all.open.delete(this);
     else this.#all.open.add(this);
     if (reply === 'ended') return reply;

@@ -6,6 +6,7 @@
  *
  * An event is the arrival of a request at a store, of an answer at a process, a timer that fires, a client's next request, or a fault.
  */
+import { limits } from '../../src/config/limits.ts';
 import { type Choose, type Event, oldest } from './choose.ts';
 import { Clients } from './clients.ts';
 import type { Fault } from './faults.ts';
@@ -191,10 +192,32 @@ export class Schedule {
     const [answer] = link.answers;
     if (answer !== undefined && link.state === 'open' && !isHeld && !link.isSilent)
       event(`← ${answer.name}`, `← ${link.counts.answered}`, 1, () => network.answer(link));
+    if (link.place.store === 'postgres' && link.backend !== null) this.#timeoutsOf(link, event);
     if (link.state === 'left' && link.waiting === null)
       event('the server closes it', 'close', 0.5, async () => {
         await network.close(link);
         await this.servers.postgres.settle();
+      });
+  }
+
+  /**
+   * What the server ends by its clock: a statement that takes too long, and a transaction of a client that does nothing. The server's own
+   * timers run by real time, in which a schedule is over before.
+   */
+  #timeoutsOf(
+    link: Link,
+    event: (what: string, key: string, weight: number, run: () => Promise<void>) => void,
+  ) {
+    const { postgres } = this.servers;
+    const isLate = (sinceMs: number) => virtual.nowMs - sinceMs > limits.postgresStatementMs;
+    const key = `late ${link.counts.executed}`;
+    if (link.waiting !== null && isLate(link.waitingSinceMs))
+      event(`the time of ${link.waiting.name} is up`, key, 1, () => postgres.cancel(link));
+    const idleSinceMs = link.requests.length > 0 ? null : postgres.idleSinceMs(link);
+    if (idleSinceMs !== null && isLate(idleSinceMs))
+      event('the server ends its idle transaction', key, 0.3, async () => {
+        await postgres.terminate(link);
+        await this.network.cut(link);
       });
   }
 
