@@ -10,8 +10,9 @@ import { shrink } from './shrink.ts';
 import { install, real } from './virtual.ts';
 
 const PROGRESS_MS = 1_000;
-/** Schedules that are played to make a finding smaller. */
+/** Schedules that are played to make a finding smaller; later findings of the same request stay as they are. */
 const SHRINK_TRIES = 250;
+const SHRUNK = 3;
 
 const say = (message: FromExplorer) => process.send?.(message);
 
@@ -61,6 +62,7 @@ async function explore(asked: Explore): Promise<void> {
       const { plan, choose } = caseOf(target, 0);
       await play(plan, servers, choose);
     }
+  let findings = 0;
   let reported = real.nowMs();
   let since = { schedules: {} as Record<string, number>, events: 0, held: {} as Record<string, number> };
   let last: readonly string[] = [];
@@ -76,14 +78,14 @@ async function explore(asked: Explore): Promise<void> {
     since.schedules[name] = (since.schedules[name] ?? 0) + 1;
     since.events += played.steps;
     for (const what of played.held) since.held[what] = (since.held[what] ?? 0) + 1;
-    if (played.findings.length > 0) await found(target, plan, played);
+    if (played.findings.length > 0) await found(target, plan, played, ++findings <= SHRUNK);
     if (real.nowMs() - reported > PROGRESS_MS) report();
   }
   report();
 }
 
-async function found(target: Target, plan: Plan, played: Played): Promise<void> {
-  const shrunk = await shrink(plan, played.deviations, servers, SHRINK_TRIES);
+async function found(target: Target, plan: Plan, played: Played, isShrunk: boolean): Promise<void> {
+  const shrunk = isShrunk ? await shrink(plan, played.deviations, servers, SHRINK_TRIES) : null;
   const smallest = shrunk ?? { plan, played };
   say({
     kind: 'finding',

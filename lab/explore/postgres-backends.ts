@@ -168,12 +168,36 @@ export class PostgresBackends {
       if (isLate) this.#late.push({ backend, request, reply: found });
     });
     this.#running.set(backend, replying);
-    if (this.#running.size === 1 && this.#nobodyElse(backend)) await replying;
-    else await this.#stable(PROMPT_MS);
-    isLate = reply === undefined;
+    await this.#oneByOne(backend, async () => {
+      if (this.#running.size === 1 && this.#nobodyElse(backend)) await replying;
+      else await this.#stable(PROMPT_MS);
+      isLate = reply === undefined;
+    });
     await this.#deliverLate();
     return reply ?? 'waiting';
   }
+
+  /**
+   * When a row becomes free, those that wait for it race inside the server: the new version of the row has no queue. So they stand still
+   * meanwhile, and go on one after the other, in the order in which they came.
+   */
+  async #oneByOne(runs: PostgresBackend | null, work: () => Promise<void>): Promise<void> {
+    const waiting = [...this.#running.keys()].filter((one) => one !== runs);
+    if (waiting.length < 2) return work();
+    for (const one of waiting) {
+      process.kill(one.connection!.pid, 'SIGSTOP');
+      this.#stopped.add(one);
+    }
+    await work();
+    for (const one of waiting) {
+      this.#stopped.delete(one);
+      process.kill(one.connection!.pid, 'SIGCONT');
+      await this.#stable(0);
+    }
+  }
+
+  /** Statements whose processes stand still. */
+  readonly #stopped = new Set<PostgresBackend>();
 
   /** Whether no other connection can hold a row. */
   #nobodyElse(backend: PostgresBackend): boolean {
@@ -194,16 +218,36 @@ export class PostgresBackends {
   async cancel(link: Link): Promise<void> {
     const backend = link.backend as PostgresBackend;
     const replying = this.#running.get(backend);
-    await this.#control.sql.query('SELECT pg_cancel_backend($1)', [backend.connection!.pid]);
-    await replying;
+    await this.#oneByOne(backend, async () => {
+      await this.#control.sql.query('SELECT pg_cancel_backend($1)', [backend.connection!.pid]);
+      await replying;
+    });
     await this.settle();
   }
 
   /** Ends the server's process of a link. */
   async terminate(link: Link): Promise<void> {
     const backend = link.backend as PostgresBackend;
-    await this.#control.sql.query('SELECT pg_terminate_backend($1)', [backend.connection!.pid]);
-    await backend.connection!.ended;
+    await this.#oneByOne(backend, async () => {
+      await this.#control.sql.query('SELECT pg_terminate_backend($1)', [backend.connection!.pid]);
+      await backend.connection!.ended;
+      await this.#hasGone(backend.connection!.pid);
+    });
+    this.open.delete(backend);
+    await this.settle();
+  }
+
+  /** A process that ends closes its connection before it has released what it held. */
+  async #hasGone(pid: number): Promise<void> {
+    const text = 'SELECT FROM pg_stat_activity WHERE pid = $1';
+    while ((await this.#control.sql.query(text, [pid])).rowCount! > 0);
+  }
+
+  /** Rolls back the transaction of a link that is over. */
+  async rollBack(backend: PostgresBackend): Promise<void> {
+    await this.#oneByOne(backend, async () => {
+      await backend.connection!.ask(simpleQuery('ROLLBACK'));
+    });
     this.open.delete(backend);
     await this.settle();
   }
@@ -227,12 +271,14 @@ export class PostgresBackends {
       const prompt = new Promise<void>((resolve) => {
         timer = real.setTimeout(resolve, promptMs);
       });
-      await Promise.race([Promise.all(this.#running.values()), prompt]);
+      const replies = [...this.#running].filter(([one]) => !this.#stopped.has(one)).map(([, reply]) => reply);
+      await Promise.race([Promise.all(replies), prompt]);
       real.clearTimeout(timer);
     }
     while (this.#running.size > 0) {
       const waiting = await this.#waitingPids();
-      if ([...this.#running.keys()].every(({ connection }) => waiting.has(connection!.pid))) return;
+      const running = [...this.#running.keys()].filter((one) => !this.#stopped.has(one));
+      if (running.every(({ connection }) => waiting.has(connection!.pid))) return;
       await new Promise((resolve) => real.setImmediate(resolve));
     }
   }
@@ -343,11 +389,7 @@ export class PostgresBackend implements Backend {
   async close(): Promise<void> {
     const { connection } = this;
     if (connection === null) return;
-    if (connection.status !== IDLE) {
-      await connection.ask(simpleQuery('ROLLBACK'));
-      this.#all.open.delete(this);
-      await this.#all.settle();
-    }
+    if (connection.status !== IDLE) await this.#all.rollBack(this);
     this.#all.give(this.#startup!, connection);
     this.connection = null;
   }

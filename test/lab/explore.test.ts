@@ -61,7 +61,7 @@ const target = (strategy: string, confirm: Target['confirm'] = 'durable', lock =
 });
 
 describe('explore', { timeout: 600_000 }, () => {
-  it.each(['lua', 'for-update'])('plays the same schedule of %s for the same seed', async (strategy) => {
+  it.each(['lua', 'group-commit'])('plays the same schedule of %s for the same seed', async (strategy) => {
     await first.explore(target(strategy), 1, 3);
     const { timeline } = await first.explore(target(strategy), 7, 1);
     expect(timeline.length).toBeGreaterThan(50);

@@ -22,7 +22,9 @@ const TTL_MS = 600;
 /** Units are dealt from segment 0 on: with one unit, segment 1 has none. */
 const SEGMENTS = 2;
 /** ioredis calls a script by its hash, once it has sent the text. */
-const DEDUCT = createHash('sha1').update(scriptText('sale/fenced-deduct')).digest('hex');
+const hashOf = (script: string) => createHash('sha1').update(scriptText(script)).digest('hex');
+const READ = hashOf('sale/fenced-read');
+const DEDUCT = hashOf('sale/fenced-deduct');
 
 let stores: TestStores;
 let redis: Redis;
@@ -155,9 +157,7 @@ async function lateDeduct(counter: string, home = 0): Promise<void> {
 /** A freezes before it sends its deduct; everything that A has read says that a unit is left. */
 async function unsentDeduct(counter: string): Promise<void> {
   const sale = await createSale(b.url, 1);
-  const key = `stampede:{sale:${sale.id}}:buyers`;
-  const lastRead = `hget\r\n$${key.length}\r\n${key}\r\n`;
-  const kept = await keep(lastRead, sale.id, customerAt(0, 'late'));
+  const kept = await keep(READ, sale.id, customerAt(0, 'late'));
   a.process.kill('SIGSTOP');
   const replies = proxy.repliesWith('');
   proxy.release();
