@@ -81,13 +81,10 @@ describe('explore', { timeout: 600_000 }, () => {
     expect(schedules).toBeGreaterThan(200);
   });
 
-  /** Each was a finding once. */
+  /** Each is a finding when what was mended is undone. */
   it.each([
-    // Redis was emptied between the reads of the units and of the buyer: a customer with an order was refused.
-    [target('global-lock'), 5005],
-    [target('segmented-lock'), 5005],
-    // A reservation was released in a copy of Redis, and committed when the process reached the first Redis again: an order behind `busy`.
-    [target('lua'), 1779],
+    // Redis is emptied between the reads of the units and of the buyer: a customer with an order was refused.
+    [target('global-lock'), 552],
   ])('finds nothing any more with %j, seed %d', async (of, seed) => {
     expect((await second.explore(of, seed, 1)).findings).toEqual([]);
   });

@@ -179,6 +179,13 @@ describe('a claim', () => {
     expect(await sales.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, held: 0 });
   });
 
+  it('is not released by another server than the one that has its reservation', async () => {
+    const ann = await reserve('ann');
+    expect(await sales.release({ ...ann, epoch: ann.epoch! + 1 })).toBe('elsewhere');
+    expect(await sales.claim(ann, ann.epoch! + 1)).toBe('claimed-by-another'); // it may still be reserved there
+    expect(await sales.claim(ann, ann.epoch)).toBe('released');
+  });
+
   it('of a buyer without a reservation records it again', async () => {
     const ann = await reserve('ann');
     await redis.redis.del(sales.keys(saleId).reservations);
