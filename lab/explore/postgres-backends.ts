@@ -168,36 +168,12 @@ export class PostgresBackends {
       if (isLate) this.#late.push({ backend, request, reply: found });
     });
     this.#running.set(backend, replying);
-    await this.#oneByOne(backend, async () => {
-      if (this.#running.size === 1 && this.#nobodyElse(backend)) await replying;
-      else await this.#stable(PROMPT_MS);
-      isLate = reply === undefined;
-    });
+    if (this.#running.size === 1 && this.#nobodyElse(backend)) await replying;
+    else await this.#stable(PROMPT_MS);
+    isLate = reply === undefined;
     await this.#deliverLate();
     return reply ?? 'waiting';
   }
-
-  /**
-   * When a row becomes free, those that wait for it race inside the server: the new version of the row has no queue. So they stand still
-   * meanwhile, and go on one after the other, in the order in which they came.
-   */
-  async #oneByOne(runs: PostgresBackend | null, work: () => Promise<void>): Promise<void> {
-    const waiting = [...this.#running.keys()].filter((one) => one !== runs);
-    if (waiting.length < 2) return work();
-    for (const one of waiting) {
-      process.kill(one.connection!.pid, 'SIGSTOP');
-      this.#stopped.add(one);
-    }
-    await work();
-    for (const one of waiting) {
-      this.#stopped.delete(one);
-      process.kill(one.connection!.pid, 'SIGCONT');
-      await this.#stable(0);
-    }
-  }
-
-  /** Statements whose processes stand still. */
-  readonly #stopped = new Set<PostgresBackend>();
 
   /** Whether no other connection can hold a row. */
   #nobodyElse(backend: PostgresBackend): boolean {
@@ -218,21 +194,17 @@ export class PostgresBackends {
   async cancel(link: Link): Promise<void> {
     const backend = link.backend as PostgresBackend;
     const replying = this.#running.get(backend);
-    await this.#oneByOne(backend, async () => {
-      await this.#control.sql.query('SELECT pg_cancel_backend($1)', [backend.connection!.pid]);
-      await replying;
-    });
+    await this.#control.sql.query('SELECT pg_cancel_backend($1)', [backend.connection!.pid]);
+    await replying;
     await this.settle();
   }
 
   /** Ends the server's process of a link. */
   async terminate(link: Link): Promise<void> {
     const backend = link.backend as PostgresBackend;
-    await this.#oneByOne(backend, async () => {
-      await this.#control.sql.query('SELECT pg_terminate_backend($1)', [backend.connection!.pid]);
-      await backend.connection!.ended;
-      await this.#hasGone(backend.connection!.pid);
-    });
+    await this.#control.sql.query('SELECT pg_terminate_backend($1)', [backend.connection!.pid]);
+    await backend.connection!.ended;
+    await this.#hasGone(backend.connection!.pid);
     this.open.delete(backend);
     await this.settle();
   }
@@ -245,9 +217,7 @@ export class PostgresBackends {
 
   /** Rolls back the transaction of a link that is over. */
   async rollBack(backend: PostgresBackend): Promise<void> {
-    await this.#oneByOne(backend, async () => {
-      await backend.connection!.ask(simpleQuery('ROLLBACK'));
-    });
+    await backend.connection!.ask(simpleQuery('ROLLBACK'));
     this.open.delete(backend);
     await this.settle();
   }
@@ -271,14 +241,12 @@ export class PostgresBackends {
       const prompt = new Promise<void>((resolve) => {
         timer = real.setTimeout(resolve, promptMs);
       });
-      const replies = [...this.#running].filter(([one]) => !this.#stopped.has(one)).map(([, reply]) => reply);
-      await Promise.race([Promise.all(replies), prompt]);
+      await Promise.race([Promise.all(this.#running.values()), prompt]);
       real.clearTimeout(timer);
     }
     while (this.#running.size > 0) {
       const waiting = await this.#waitingPids();
-      const running = [...this.#running.keys()].filter((one) => !this.#stopped.has(one));
-      if (running.every(({ connection }) => waiting.has(connection!.pid))) return;
+      if ([...this.#running.keys()].every(({ connection }) => waiting.has(connection!.pid))) return;
       await new Promise((resolve) => real.setImmediate(resolve));
     }
   }
