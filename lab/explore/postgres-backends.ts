@@ -204,15 +204,11 @@ export class PostgresBackends {
     const backend = link.backend as PostgresBackend;
     await this.#control.sql.query('SELECT pg_terminate_backend($1)', [backend.connection!.pid]);
     await backend.connection!.ended;
-    await this.#hasGone(backend.connection!.pid);
+    // It has closed its connection before it releases what it held.
+    const isThere = 'SELECT FROM pg_stat_activity WHERE pid = $1';
+    while ((await this.#control.sql.query(isThere, [backend.connection!.pid])).rowCount! > 0);
     this.open.delete(backend);
     await this.settle();
-  }
-
-  /** A process that ends closes its connection before it has released what it held. */
-  async #hasGone(pid: number): Promise<void> {
-    const text = 'SELECT FROM pg_stat_activity WHERE pid = $1';
-    while ((await this.#control.sql.query(text, [pid])).rowCount! > 0);
   }
 
   /** Rolls back the transaction of a link that is over. */
@@ -257,11 +253,6 @@ export class PostgresBackends {
       text: 'SELECT pid FROM pg_locks WHERE NOT granted',
     });
     return new Set(rows.map(({ pid }) => pid));
-  }
-
-  /** Whether a statement waits for a row. */
-  get hasWaiting(): boolean {
-    return this.#running.size > 0;
   }
 }
 
