@@ -13,7 +13,7 @@ export interface Event {
   readonly text: string;
   /** Whose turn it is: a link, a client, a timer's owner. */
   readonly task: string;
-  /** Lower: it became possible earlier. Timers and requests of clients come after what is under way. */
+  /** Lower: it became possible earlier. Timers and requests of clients come after what is in progress. */
   readonly age: number;
   /** How often it is chosen, compared with others. */
   readonly weight: number;
@@ -47,7 +47,7 @@ export function byPriorities(random: Random, changes: number, steps: number): Ch
   const priorityOf = (event: Event) => {
     const known = priorities.get(event.task);
     if (known !== undefined) return known;
-    // Few timers come before what is under way, or nothing else would ever happen.
+    // Few timers come before what is in progress, or nothing else would ever happen.
     const priority = event.weight < 1 ? random() * event.weight : random();
     priorities.set(event.task, priority);
     return priority;

@@ -16,7 +16,7 @@ const nowUs = (): number => Math.round(virtual.nowMs * 1_000);
 
 export class Clients {
   readonly history: HistoryRecord[] = [];
-  /** The order that each customer was last told of. */
+  /** The order that the last answer to each customer named. */
   readonly orders = new Map<string, string>();
   /** Orders that were answered before their commit: with CONFIRM=accepted they may be lost with Redis. */
   readonly ahead = new Set<number>();

@@ -21,9 +21,10 @@ install(() => current.network!.socket());
 process.on('message', (message: Explore) => {
   if (message.kind === 'explore') void explore(message).then(() => say({ kind: 'done' }), fail);
 });
-process.on('disconnect', () => void end());
+for (const event of ['disconnect', 'SIGTERM']) process.once(event, () => void end());
 say({ kind: 'ready' });
 
+/** The servers end with this process: their command ends it, or has died. */
 async function end(): Promise<void> {
   await servers[Symbol.asyncDispose]();
   process.exit();

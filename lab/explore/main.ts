@@ -134,19 +134,19 @@ class Report {
   readonly #schedules = new Map<string, number>();
   readonly #held = new Map<string, number>();
   readonly #findings: Finding[] = [];
-  readonly #isTold: boolean;
+  readonly #isPrinted: boolean;
   #events = 0;
   #begunMs = 0;
-  #toldMs = 0;
+  #reportedMs = 0;
 
-  /** @param isTold whether the events of a schedule without a finding are printed */
-  constructor(isTold: boolean) {
-    this.#isTold = isTold;
+  /** @param isPrinted whether the events of a schedule without a finding are printed */
+  constructor(isPrinted: boolean) {
+    this.#isPrinted = isPrinted;
   }
 
   begin(): void {
     this.#begunMs = performance.now();
-    this.#toldMs = this.#begunMs;
+    this.#reportedMs = this.#begunMs;
   }
 
   get #count(): number {
@@ -167,11 +167,11 @@ class Report {
     add(this.#schedules, message.schedules);
     add(this.#held, message.held);
     this.#events += message.events;
-    if (this.#isTold && message.timeline !== undefined)
+    if (this.#isPrinted && message.timeline !== undefined)
       process.stdout.write(`${message.timeline.join('\n')}\n`);
-    if (performance.now() - this.#toldMs < 5_000) return;
-    this.#toldMs = performance.now();
-    const elapsed = clock(this.#toldMs - this.#begunMs);
+    if (performance.now() - this.#reportedMs < 5_000) return;
+    this.#reportedMs = performance.now();
+    const elapsed = clock(this.#reportedMs - this.#begunMs);
     const findings = quantity(this.#findings.length, 'finding');
     process.stdout.write(
       `${elapsed}  ${number(this.#count)} schedules, ${this.#rate} a second, ${findings}\n`,

@@ -4,7 +4,7 @@
  *
  *   connecting ──deliver──▶ open ──the client closes it, dies, or is cut off──▶ left ──deliver what was sent, or not──▶ closed
  *
- * After a link was left, the server may still receive what was sent: nobody gets the answers.
+ * After a link was left, the server may still receive what was sent: its answers are lost.
  */
 import type { Socket } from 'node:net';
 import { Duplex } from 'node:stream';
@@ -35,8 +35,8 @@ export interface Backend {
 
 /** Where a virtual port leads. */
 export interface Place {
-  /** The pipeline that connects to it. */
-  readonly owner: string;
+  /** The process that connects to it now. */
+  owner(): string;
   readonly store: 'postgres' | 'redis';
   /** @returns null: the server refuses the connection */
   connect(link: Link): Promise<Backend | null>;
@@ -65,7 +65,7 @@ export class Link {
   constructor(id: number, place: Place, socket: VirtualSocket) {
     this.id = id;
     this.place = place;
-    this.owner = place.owner;
+    this.owner = place.owner();
     this.socket = socket;
   }
 

@@ -91,7 +91,7 @@ async function explore(schedule: Schedule, choose: Choose): Promise<void> {
   for (const { run } of endings) await run();
 }
 
-/** Ends what went wrong, and what is under way. */
+/** Ends what went wrong, and what is in progress. */
 async function heal(schedule: Schedule): Promise<void> {
   const { network, processes } = schedule;
   schedule.note('nothing more goes wrong');

@@ -168,7 +168,7 @@ export class PostgresBackends {
       if (isLate) this.#late.push({ backend, request, reply: found });
     });
     this.#running.set(backend, replying);
-    if (this.#running.size === 1 && this.#nobodyElse(backend)) await replying;
+    if (this.#running.size === 1 && this.#isAlone(backend)) await replying;
     else await this.#stable(PROMPT_MS);
     isLate = reply === undefined;
     await this.#deliverLate();
@@ -176,7 +176,7 @@ export class PostgresBackends {
   }
 
   /** Whether no other connection can hold a row. */
-  #nobodyElse(backend: PostgresBackend): boolean {
+  #isAlone(backend: PostgresBackend): boolean {
     return this.open.size === 0 || (this.open.size === 1 && this.open.has(backend));
   }
 

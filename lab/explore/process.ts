@@ -22,7 +22,7 @@ export const usesRedis = ({ strategy }: Target): boolean =>
   !choices.withoutRedis.strategies.includes(strategy);
 
 export interface ExploredProcess {
-  /** `p1`, or `p1b` after it has died and was started again. */
+  /** `p1`, or `p1'` after it has died and was started again. */
   readonly name: string;
   /** Undefined while it starts. */
   parts?: Pick<Core, 'sales' | 'strategy'> & Pipeline;
@@ -54,6 +54,7 @@ export async function startParts(options: ProcessOptions): Promise<NonNullable<E
   const reports = {
     ...reported,
     onError(operation: string, error: unknown) {
+      // A plain error is a note, such as that too few replicas have a reservation.
       if (failureOf(error) === 'defect' && !(error instanceof Error && error.constructor === Error))
         onDefect(error, operation);
     },

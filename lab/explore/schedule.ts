@@ -1,7 +1,7 @@
 /**
  * One schedule: whole pipelines in this process, their clients, and what goes wrong, in an order that is chosen event by event.
  *
- *   start the processes and load the sale, in order ──▶ events, as chosen ──▶ what went wrong ends ──▶ what is under way ends, in order
+ *   start the processes and load the sale, in order ──▶ events, as chosen ──▶ what went wrong ends ──▶ what is in progress ends, in order
  *        ──▶ time passes, and the background work settles ──▶ the rest of the stock is bought ──▶ the audit
  *
  * An event is the arrival of a request at a store, of an answer at a process, a timer that fires, a client's next request, or a fault.
@@ -14,7 +14,7 @@ import { type Link, Network, type Place } from './network.ts';
 import { type ExploredProcess, portsOf, startParts, type Target, usesRedis } from './process.ts';
 import { RedisBackend } from './redis-backends.ts';
 import { type ExploreServers, REDIS_SERVERS } from './servers.ts';
-import { virtual } from './virtual.ts';
+import { START_MS, virtual } from './virtual.ts';
 import type { Action, Workload } from './workload.ts';
 
 /** One event takes this long, milliseconds. */
@@ -70,7 +70,7 @@ export class Schedule {
   readonly #running: Running[];
   readonly #ages = new Map<string, number>();
   #age = 0;
-  /** Processes that no event is of. */
+  /** Every process by its name, also one that has died. */
   readonly #names = new Map<string, ExploredProcess>();
 
   constructor(plan: Plan, servers: ExploreServers) {
@@ -82,14 +82,7 @@ export class Schedule {
       this.redisOf.push(0);
       const { postgres, redis } = portsOf(n);
       const connect = (store: Place['store'], make: (link: Link) => ReturnType<Place['connect']>): Place => {
-        const owner = () => this.processes[n]!.name;
-        return {
-          get owner() {
-            return owner();
-          },
-          store,
-          connect: make,
-        };
+        return { owner: () => this.processes[n]!.name, store, connect: make };
       };
       places.set(
         postgres,
@@ -318,10 +311,10 @@ export class Schedule {
   note(text: string): void {
     this.step++;
     virtual.setNow(virtual.nowMs + EVENT_MS);
-    this.trace.push(`${this.step}  ${(virtual.nowMs - 1_767_225_600_000).toFixed(1)} ms  ${text}`);
+    this.trace.push(`${this.step}  ${(virtual.nowMs - START_MS).toFixed(1)} ms  ${text}`);
   }
 
-  /** Lets what is under way end, in order. */
+  /** Lets what is in progress end, in order. */
   async drain(until: () => boolean = () => this.isQuiet): Promise<void> {
     for (let n = 0; !until(); n++) {
       if (n === MAX_DRAIN_STEPS) return this.found('the schedule does not become quiet');
@@ -329,7 +322,7 @@ export class Schedule {
     }
   }
 
-  /** Lets a process do something, and what is under way, until it is done. */
+  /** Lets a process do something, beside what is in progress, until it is done. */
   async finish(process: ExploredProcess, work: () => Promise<unknown>): Promise<void> {
     let isOver = false;
     await virtual.as(process.name, () => {

@@ -224,7 +224,7 @@ const SCHEMA = `
   END $$;
 `;
 
-/** What breaks a promise in what Postgres has committed, in words; null: nothing. A statement of its own, which is planned once. */
+/** What breaks a promise in what Postgres has committed, in words; null: nothing. A prepared statement, which is planned once. */
 const WRONG = `
     SELECT string_agg(what, '; ') AS wrong FROM (
       SELECT format('sale %s: %s sold of %s', id, sold + oversold, stock) AS what FROM sales WHERE sold > stock OR oversold > 0

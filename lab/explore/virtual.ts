@@ -1,5 +1,5 @@
 /**
- * What the pipelines of this process see of the world: clocks that stand still, timers that fire when they are told to, numbers that are
+ * What the pipelines of this process see of the world: clocks that stand still, timers that fire when they are chosen, numbers that are
  * random by a seed, and sockets that lead to a `Network`. Code under test is unchanged: `install` replaces the globals and the functions of
  * Node that it calls. The explorer itself uses `real`.
  *

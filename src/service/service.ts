@@ -104,7 +104,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   const warn = (message: string, details: object = {}) => log.warn(details, message);
   const reads = openReads(urls, core, reports, closers, tracing);
   const { uncommitted } = reads;
-  const traced = tracing?.committer ?? undefined;
+  const traced = tracing?.committer;
   const pipeline = createPipeline({ config, core, reports, uncommitted, warn, ...(traced && { traced }) });
   const { shedder } = pipeline;
   const tasks = await startBackground({ config, core, pipeline, reports, log }, closers);

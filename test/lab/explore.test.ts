@@ -1,5 +1,6 @@
 /** The explorer: it is repeatable, finds what the control does wrong, and finds nothing in the others. */
 import { execFile } from 'node:child_process';
+import { readdirSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -101,8 +102,12 @@ describe.skipIf(clock === null)('explore', { timeout: 600_000 }, () => {
   it('finds nothing in schedules of every strategy', async () => {
     const program = fileURLToPath(new URL('../../dist/commands/explore.js', import.meta.url));
     const args = [program, '--schedules', '400', '--seed', '20000'];
-    const run = promisify(execFile)(process.execPath, args);
+    const folder = await temporaryFolder('stampede-explored-');
+    const env = { ...process.env, TMPDIR: folder };
+    const run = promisify(execFile)(process.execPath, args, { env });
     const { stdout } = await run.catch((error) => error); // its exit code is 1 with a finding
+    expect(readdirSync(folder)).toEqual([]); // its servers have ended, and their folders are gone
+    await rm(folder, { recursive: true });
     expect(stdout).toMatch(/\n[\d,]+ schedules, [\d,]+ a second, 0 findings\n$/);
   });
 });
