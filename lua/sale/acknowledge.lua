@@ -6,7 +6,7 @@
 -- KEYS for each sale: sorted set of reservations that Postgres does not have yet (see sale/reserve.lua), state
 -- ARGV 1 epoch in which the sales must have been loaded
 --      then for each sale: its reservations, joined by spaces
--- Reply  the numbers of the sales, from 1, of which some reservations were missing (see sale/restore-buyers.lua); or the first
+-- Reply  the numbers of the sales, from 1, of which some reservations were missing (see sale/restore-committed.lua); or the first
 --        error, after all other sales are processed
 local incomplete, failure = {}, nil
 local members = {} -- reused for each sale

@@ -16,6 +16,7 @@
 -- Reply  1 when Redis was changed, 0 when the change was applied before or the customer has another order; -1 when the sale is
 --        not in Redis, or from another epoch. To 'revive' 0 also when too few units are free, and 2 when the customer has this order
 --#include units
+--#include take
 local state, counters, buyers, reservations = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local change, userId, orderId, counter = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local quantity = tonumber(ARGV[6])
@@ -36,31 +37,17 @@ if change == 'release' then
 end
 
 if buyer then return change == 'revive' and buyer:match('^%S+') == orderId and 2 or 0 end
-local function fields()
-  local all = counters == state and {} or redis.call('HKEYS', counters)
-  table.insert(all, 1, counter)
-  return all
-end
 local function free()
   local sum, values = 0, counterValues(state, counters)
   for i = 2, #values, 2 do sum = sum + math.max(0, tonumber(values[i])) end
   return sum
 end
-local function take()
-  local left = quantity
-  for _, field in ipairs(fields()) do
-    local units = math.min(left, math.max(0, tonumber(redis.call('HGET', counters, field) or '0')))
-    if units > 0 then redis.call('HINCRBY', counters, field, -units) end
-    left = left - units
-    if left == 0 then return end
-  end
-end
 if change == 'revive' then
   if free() < quantity then return 0 end
-  take()
+  takeUnits(state, counters, counter, quantity)
 end
 redis.call('HSET', buyers, userId, orderId .. (quantity == 1 and ' 0' or ' 0x' .. quantity))
 addExtra(state, quantity - 1)
 redis.call('HINCRBY', state, 'generation', 1) -- a buyer was added, but no unit
-if change == 'take' then take() end -- what is not free is reserved for attempts that Postgres will reject
+if change == 'take' then takeUnits(state, counters, counter, quantity) end
 return 1

@@ -18,7 +18,8 @@
 --      4 units of the buyers that Postgres knows, beyond one for each
 --      5 epoch
 --      6 numbers of the restocks that the free units include and Redis has not applied, joined by spaces
---      7 the epoch of the last load, if an answer may depend on a reservation without an order (CONFIRM=accepted); any; or none
+--      7 the epoch of the copy that was loaded last, if an answer may depend on a reservation without an order (CONFIRM=accepted); any; or
+--        none
 --      8 "<free units> <generation>" of a copy that is replaced if it still has both, and no reservation: the generation grows with each
 --        added unit or buyer, and everything else takes units; or ''
 -- Reply  1 when it was loaded, 0 when it had been
@@ -56,9 +57,6 @@ redis.call('DEL', KEYS[8])
 redis.call('HDEL', state, 'remaining')
 --#include clock
 local extra = tonumber(ARGV[4])
-local function addBuyer(key, userId, record)
-  if redis.call('HSETNX', key, userId, record) == 1 then extra = extra + unitsOf(record:match('(%S+)$')) - 1 end
-end
 if not isReplaced then
   redis.call('HSET', state, 'loadedMs', string.format('%.0f', nowMs))
   -- Taken from the clock, so that it differs from any value before Redis lost its memory.
@@ -68,21 +66,22 @@ end
 bumpGeneration(state)
 redis.call('DEL', KEYS[5])
 for restock in ARGV[6]:gmatch('%S+') do redis.call('SADD', KEYS[6], restock) end
--- A few buyers without a sale were acknowledged after Redis lost its memory; many are older.
-if not before and redis.call('HLEN', buyers) <= 10000 then
-  local few = redis.call('HGETALL', buyers)
-  for i = 1, #few, 2 do addBuyer(copy, few[i], few[i + 1]) end
-end
 redis.call('DEL', buyers)
 if redis.call('EXISTS', copy) == 1 then
   redis.call('RENAME', copy, buyers)
   redis.call('PERSIST', buyers)
 end
--- A reserved unit is neither free nor in Postgres.
+-- A reserved unit is neither free nor in Postgres; a reservation may have come back since the caller looked which ones Postgres has.
 for _, reservation in ipairs(redis.call('ZRANGE', reservations, 0, -1)) do
   local userId, record = reservation:match('^(%S+) (.+)$')
-  addBuyer(buyers, userId, record)
-  units = units - unitsOf(record:match('(%S+)$'))
+  local buyer = redis.call('HGET', buyers, userId)
+  if buyer and buyer:match('^%S+') == record:match('^%S+') then
+    redis.call('ZREM', reservations, reservation)
+  else
+    local reserved = unitsOf(record:match('(%S+)$'))
+    units = units - reserved
+    if redis.call('HSETNX', buyers, userId, record) == 1 then extra = extra + reserved - 1 end
+  end
 end
 redis.call('HSET', state, 'extraUnits', extra)
 units = math.max(0, units)

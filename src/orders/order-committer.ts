@@ -39,6 +39,7 @@ import {
   rejected,
 } from '../store/failures/postgres.ts';
 import type { Unanswered } from '../store/late-requests.ts';
+import type { OutboxRelay } from '../store/outbox-relay.ts';
 import {
   type BatchStatement,
   insertReserved,
@@ -78,6 +79,7 @@ export interface OrderCommitterContext {
   readonly postgres: PostgresStore;
   readonly orders: OrderTable;
   readonly mirror: SaleMirror;
+  readonly outbox: Pick<OutboxRelay, 'take'>;
   readonly instruments: Instruments;
   readonly paymentWindowS: number;
   /** Receives failures that no caller waits for. */
@@ -161,9 +163,14 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
   /** No caller waits for this: if it fails, the reaper finds the reservation and its order in Postgres. */
   function acknowledge(committed: readonly Reservation[]): void {
     if (committed.length === 0) return;
-    context.mirror
-      .acknowledge(committed)
-      .catch((error) => context.onError('acknowledge-reservations', error));
+    acknowledgeAll(committed).catch((error) => context.onError('acknowledge-reservations', error));
+  }
+
+  async function acknowledgeAll(committed: readonly Reservation[]): Promise<void> {
+    const unclear = await context.mirror.acknowledge(committed);
+    if (unclear.length === 0) return;
+    // The connection led to another copy when they were reserved: where it leads now, their customers have no orders.
+    await context.outbox.take(unclear);
   }
 
   function noted(commit: Commit, found: CommitResult, noTimeout: boolean): CommitResult {

@@ -121,11 +121,14 @@ export function createPipeline(options: PipelineOptions): Pipeline {
 
 function createCommitter(
   config: Config,
-  { postgres, orders }: Core,
+  { postgres, orders, outbox }: Core,
   mirror: NonNullable<Core['strategy']['mirror']>,
   { instruments, onError }: Reports,
 ): OrderCommitter {
-  const committer = createOrderCommitter({ ...config, postgres, orders, mirror, instruments, onError });
+  const committer = createOrderCommitter({
+    ...{ ...config, postgres, orders, mirror, instruments, onError },
+    outbox: outbox!, // a strategy with a mirror has one
+  });
   measureCommitter(instruments, committer);
   return committer;
 }

@@ -27,6 +27,8 @@ export interface OutboxRelay {
    * @returns how many were published or kept for now; of all, 0 when none is left to be tried
    */
   publish(orderIds?: readonly string[]): Promise<number>;
+  /** Adds changes that give these orders their units and customers in Redis, unless they are closed, and publishes them. */
+  take(orderIds: readonly string[]): Promise<void>;
 }
 
 /** @param health of the loop `mirror-outbox` */
@@ -36,14 +38,25 @@ export function createOutboxRelay(
   health: LoopHealth,
 ): OutboxRelay {
   const paused = new Map<number, number>();
+  const publish = async (orderIds?: readonly string[]) => {
+    if (orderIds?.length === 0) return 0;
+    return relayOutbox({ postgres, mirror, health }, orderIds === undefined ? { paused } : { orderIds });
+  };
   return {
     mirror,
-    async publish(orderIds) {
-      if (orderIds?.length === 0) return 0;
-      return relayOutbox({ postgres, mirror, health }, orderIds === undefined ? { paused } : { orderIds });
+    publish,
+    async take(orderIds) {
+      await postgres.pool.query(TAKE, [orderIds]);
+      await publish(orderIds);
     },
   };
 }
+
+/** A closing order is waited for: its release comes later. */
+const TAKE = `
+  INSERT INTO mirror_outbox (sale_id, change, order_id, user_id, units)
+  SELECT sale_id, 'take', id, user_id, quantity FROM orders
+  WHERE id = ANY($1) AND status IN ('pending', 'paid') ORDER BY id FOR UPDATE`;
 
 interface RelayContext {
   readonly postgres: PostgresStore;

@@ -146,7 +146,7 @@ describe('Redis losing its data', () => {
     const { redis } = scene.stores;
     await redis.flushdb();
     link.watch = (request) => {
-      if (!/hget.*:state.*epoch/is.test(request)) return 'pass'; // the load, after its claim
+      if (!/hmget.*:state.*epoch/is.test(request)) return 'pass'; // the load, after its claim
       link.watch = null;
       return 'drop';
     };

@@ -99,7 +99,7 @@ export function createSaleMirror(
   const claimAbandoned = defineScript(redis, 'sale/claim-abandoned', 2);
   const unclaim = defineScript(redis, 'sale/unclaim', 1);
   const acknowledge = defineScript<readonly number[]>(redis, 'sale/acknowledge');
-  const restoreBuyers = defineScript(redis, 'sale/restore-buyers', 2);
+  const restoreCommitted = defineScript<readonly number[]>(redis, 'sale/restore-committed', 4);
   const load = defineScript<number>(redis, 'sale/load', 8);
   const applyChange = defineScript<number>(redis, 'sale/apply-change', 4);
   const restock = defineScript<number | null>(redis, 'sale/restock', 3);
@@ -155,16 +155,21 @@ export function createSaleMirror(
         // it may have been refused there. So the epoch does not come back: no such reservation is committed. The copy is left before the
         // snapshot: with CONFIRM=accepted its orders are committed in any epoch, and what is acknowledged meanwhile must stay reserved.
         // One whose epoch another load has renewed, of another sale or one that did not finish, is such a copy.
-        const copy = Number(await redis.hget(all.state, 'epoch'));
+        const [label, begun] = await redis.hmget(all.state, 'epoch', `begun ${before}`);
+        const copy = Number(label);
         const isCurrent = Math.abs(copy) === found;
         const isOver = isCurrent ? copy < 0 || (before ?? found) !== found : retired.includes(Math.abs(copy));
         if (isOver && copy > 0) await invalidate(sale.id, copy);
         const epoch = isOver && isCurrent ? await epochs.renew(all.state, found) : found;
+        // A load that marks the sale and does not finish leaves a copy that is still the last one, under another epoch. It says so before.
+        const isLast = copy === before || begun !== null;
+        if (keepsReservations && isLast && copy > 0 && copy !== epoch)
+          await redis.hset(all.state, `begun ${epoch}`, copy);
         if (!(await orders.markLoaded(sale.id, before, epoch, seen !== null))) continue;
         if (keepsReservations) await lastCopy.loadedIn([sale.id]); // confirms it
         const taken = await takeSnapshot(redis, orders, sale.id, all.reservations);
         const counts = [taken.remaining, segments, versionedTerms(taken.terms), taken.value.extraUnits];
-        const keepsOf = keepsReservations ? (isOver ? 'any' : (before ?? 'any')) : 'none';
+        const keepsOf = keepsReservations ? (isOver ? 'any' : isLast ? copy : (before ?? 'any')) : 'none';
         const asSeen = seen === null ? '' : `${seen.remaining} ${seen.generation}`;
         const how = [...counts, epoch, taken.restocks.join(' '), keepsOf, asSeen];
         const copies = [taken.value.key, taken.committed] as const;
@@ -194,9 +199,13 @@ export function createSaleMirror(
       if (!isHere) return 'elsewhere';
       return reply === 1 ? 'released' : reply === 0 ? 'claimed-by-another' : 'gone';
     },
-    /** Removes reservations, of any loaded sales, that Postgres has. Restores the buyers that a sale loaded since does not know. */
-    async acknowledge(committed: readonly Reservation[]) {
-      if (committed.length === 0) return;
+    /**
+     * Removes reservations, of any loaded sales, that Postgres has. Restores those that Redis has lost: see restore-committed.lua.
+     * @returns the orders of those that are lost if their orders are not closed: they were made in another copy
+     */
+    async acknowledge(committed: readonly Reservation[]): Promise<readonly string[]> {
+      if (committed.length === 0) return [];
+      const unclear: string[] = [];
       const asked = [...bySale(committed, (r) => r.saleId)].map(async ([saleId, members]) => {
         const epoch = epochs.known(keys(saleId).state) ?? (await epochOf(saleId));
         return { keys: keys(saleId), epoch, members };
@@ -205,12 +214,14 @@ export function createSaleMirror(
         const all = sales.flatMap((sale) => [sale.keys.reservations, sale.keys.state]);
         const lists = sales.map(({ members }) => members.map(memberOf).join(' '));
         for (const sale of await acknowledge(all.length, ...all, lastEpochOf(sales), ...lists)) {
-          const { keys: of, members } = sales[sale - 1]!;
-          const buyers = members.flatMap(({ reservedAt, userId, orderId }) => [reservedAt, userId, orderId]);
-          await restoreBuyers(of.state, of.buyers, ...buyers);
+          const { keys: of, epoch, members } = sales[sale - 1]!;
+          const all = members.flatMap(({ reservedAt, userId, orderId }) => [reservedAt, userId, orderId]);
+          const left = await restoreCommitted(...unitKeys(of), epoch, ...all);
+          unclear.push(...left.map((n) => members[n - 1]!.orderId));
         }
       });
       await Promise.all(calls);
+      return unclear;
     },
     /**
      * Claims a reservation that another attempt made: see lua/sale/claim.lua.
