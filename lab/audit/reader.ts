@@ -164,22 +164,40 @@ async function readPostgres(
 /** A sale that is not in Redis, or not compared with Redis. */
 const notInRedis: RedisSnapshot = { remaining: null, held: null, unsettled: 0, settling: false };
 
+/** Both stores of a sale, which were read. */
+export interface StoresNow {
+  readonly postgres: PostgresSnapshot;
+  readonly redis: RedisSnapshot;
+}
+
 /**
- * The stores of one sale as they are now, whatever is in progress.
+ * The stores of sales as they are now, whatever is in progress.
  * @param redis null: not compared
+ * @throws when one cannot be read, or a sale does not exist
  */
-export async function readNow(sql: pg.Pool, redis: Redis | null, saleId: number): Promise<StoresSnapshot> {
+export async function readNow(
+  sql: pg.Pool,
+  redis: Redis | null,
+  saleIds: readonly number[],
+): Promise<ReadonlyMap<number, StoresNow>> {
   const client = await sql.connect();
+  let found: ReadonlyMap<number, PostgresSnapshot>;
   try {
-    const postgres = (await readPostgres(client, [saleId])).get(saleId)!;
+    found = await readPostgres(client, saleIds);
     await client.query('COMMIT');
     client.release();
-    if (redis === null) return { postgres: { ...postgres, unpublished: 0 }, redis: notInRedis };
-    return ofOneEpoch({ postgres, redis: await redisNow(redis, saleId) }, await serverOf(redis));
   } catch (error) {
     client.release(error as Error);
     throw error;
   }
+  const server = redis === null ? null : await serverOf(redis);
+  const ofSale = async (id: number): Promise<readonly [number, StoresNow]> => {
+    const postgres = found.get(id);
+    if (postgres === undefined) throw new Error(`there is no sale ${id}`);
+    if (redis === null) return [id, { postgres: { ...postgres, unpublished: 0 }, redis: notInRedis }];
+    return [id, ofOneEpoch({ postgres, redis: await redisNow(redis, id) }, server) as StoresNow];
+  };
+  return new Map(await Promise.all(saleIds.map(ofSale)));
 }
 
 /** One sale in Redis as it is now, whatever is in progress. @throws when a count is not a number */

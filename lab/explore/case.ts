@@ -1,31 +1,36 @@
 /** A case: what a seed plays with a target. The same seed, in the same version, is the same schedule to the byte. */
 import { seededRandom } from '../kit/random.ts';
-import { byPriorities, type Choose, uniformly } from './choose.ts';
+import { byPriorities, type ChooseOf, uniformly } from './choose.ts';
 import { faultsOf } from './faults.ts';
 import { type Target, usesRedis } from './process.ts';
 import type { Plan } from './schedule.ts';
 import { workloadOf } from './workload.ts';
 
-/** Steps within which faults and change points are. */
-const BUSY_STEPS = 150;
-/** Of every three seeds, one is played by priorities. */
-const BY_PRIORITIES = 3;
+/** Sales of one world, one after the other: its processes are started once. */
+export const SALES = 6;
+/** Steps of a sale within which faults and change points are. */
+const BUSY_STEPS = 80;
 
 export interface Case {
   readonly plan: Plan;
-  readonly choose: Choose;
+  readonly choose: ChooseOf;
 }
 
+/** A world of several sales; each is a schedule of its own faults and its own way to choose. */
 export function caseOf(target: Target, seed: number): Case {
   const random = seededRandom(seed);
   const isReserving = usesRedis(target);
-  const workload = workloadOf(random, isReserving);
-  const faults = faultsOf(random, isReserving, BUSY_STEPS);
-  const choose =
-    seed % BY_PRIORITIES === 0
-      ? byPriorities(random, 1 + Math.floor(random() * 4), BUSY_STEPS)
-      : uniformly(random);
-  return { plan: { ...target, workload, faults, seed }, choose };
+  const isSynchronous = random() < 0.25;
+  const processes = random() < 0.85 ? 2 : 3;
+  const sales = Array.from({ length: SALES }, (_, n) => ({
+    n: n + 1,
+    workload: workloadOf(random, n + 1, processes, isReserving),
+    faults: faultsOf(random, { isReserving, isSynchronous }, BUSY_STEPS),
+  }));
+  const ways = sales.map(() =>
+    random() < 0.5 ? byPriorities(random, 1 + Math.floor(random() * 4), BUSY_STEPS) : uniformly(random),
+  );
+  return { plan: { ...target, processes, isSynchronous, sales, seed }, choose: (sale) => ways[sale - 1]! };
 }
 
 /** `lua`, `lua accepted`, `global-lock, lock postgres-row`. */

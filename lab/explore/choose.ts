@@ -22,8 +22,11 @@ export interface Event {
   run(): Promise<void>;
 }
 
-/** @param events at least one, in a fixed order */
+/** @param events at least one, in a fixed order @param step see `Schedule.step` */
 export type Choose = (events: readonly Event[], step: number) => Event;
+
+/** How the events of each sale are chosen. */
+export type ChooseOf = (sale: number) => Choose;
 
 export const oldest: Choose = (events) =>
   events.reduce((first, event) => (event.age < first.age ? event : first));
@@ -54,8 +57,9 @@ export function byPriorities(random: Random, changes: number, steps: number): Ch
   };
   const first = (events: readonly Event[]) =>
     events.reduce((best, event) => (priorityOf(event) > priorityOf(best) ? event : best));
-  return (events, step) => {
-    if (points.has(step)) priorities.set(first(events).task, --lowest);
+  let step = 0;
+  return (events) => {
+    if (points.has(step++)) priorities.set(first(events).task, --lowest);
     return first(events);
   };
 }

@@ -18,9 +18,13 @@ export class Clients {
   readonly history: HistoryRecord[] = [];
   /** The order that the last answer to each customer named. */
   readonly orders = new Map<string, string>();
-  /** Orders that were answered before their commit: with CONFIRM=accepted they may be lost with Redis. */
-  readonly ahead = new Set<number>();
-  saleId = 0;
+  /** Answers that came before the commit of their order: with CONFIRM=accepted they may be lost with Redis. */
+  readonly #ahead = new Set<number>();
+  /** What stores lost by their own rules. */
+  readonly #losses: Loss[] = [];
+  /** When Postgres had each order first; µs since 1970. */
+  readonly #committedUs = new Map<string, number>();
+  #hasTwoCopies = false;
   readonly #isAhead: boolean;
   readonly #onDefect: (error: unknown, doing: string) => void;
 
@@ -37,9 +41,9 @@ export class Clients {
   }
 
   /** Sends an action. Its owner must be set. @returns resolves when it is answered */
-  send(action: Action, parts: Parts): Promise<void> {
-    const id = this.#begin(action);
-    return ask(action, parts, this.saleId, this.orders).then(
+  send(action: Action, saleId: number, parts: Parts): Promise<void> {
+    const id = this.#begin(action, saleId);
+    return ask(action, parts, saleId, this.orders).then(
       (ending) => this.#end(id, action, ending),
       (error) => {
         const kind = failureOf(error);
@@ -49,14 +53,14 @@ export class Clients {
     );
   }
 
-  #begin(action: Action): number | null {
+  #begin(action: Action, saleId: number): number | null {
     const op = OPERATIONS[action.kind];
     if (op === undefined) return null;
     const id = this.history.length;
     const userId = 'user' in action ? action.user : 'operator';
     const orderId = op === 'pay' || op === 'cancel' ? (this.orders.get(userId) ?? null) : null;
     this.history.push({
-      ...{ ...unanswered, id, op, saleId: this.saleId, userId, invokedUs: nowUs(), orderId },
+      ...{ ...unanswered, id, op, saleId, userId, invokedUs: nowUs(), orderId },
       ...('units' in action && { units: action.units }),
       ...(action.kind === 'pay' && { paymentId: action.payment }),
     });
@@ -81,49 +85,132 @@ export class Clients {
     };
     if (action.kind !== 'buy' || orderId === null) return;
     this.orders.set(action.user, orderId);
-    if (status === 202 || (status === 200 && this.#isAhead)) this.ahead.add(id);
+    if (status === 202 || (status === 200 && this.#isAhead)) this.#ahead.add(id);
   }
 
-  /** What a primary that replicated asynchronously had committed meanwhile was lost with it. */
-  forgetBetween(sinceUs: number, untilUs: number): void {
-    for (const [id, { invokedUs, completedUs, outcome }] of this.history.entries())
-      if (
-        completedUs !== null &&
-        completedUs >= sinceUs &&
-        invokedUs <= untilUs &&
-        resultOf[outcome] === 'ok'
-      )
-        this.history[id] = { ...this.history[id]!, outcome: 'unknown', result: 'info' };
+  /** Postgres has these orders now. */
+  committed(orders: readonly string[]): void {
+    for (const order of orders) if (!this.#committedUs.has(order)) this.#committedUs.set(order, nowUs());
+  }
+
+  /**
+   * Redis has lost data: what was answered ahead of its commit is no promise any more, unless it was kept.
+   * @param kept order ids
+   */
+  lostRedis(kept: ReadonlySet<string>): void {
+    this.#losses.push({ untilUs: nowUs(), kept });
+  }
+
+  /** From here on a customer with an order that is not committed may be refused where the other copy is. */
+  hasTwoCopies(): void {
+    this.#hasTwoCopies = true;
+  }
+
+  /**
+   * What a primary that replicated asynchronously had committed meanwhile was lost with it; and what was answered ahead of a commit that
+   * was on its way then.
+   */
+  lostPostgres(sinceUs: number): void {
+    this.#losses.push({ sinceUs, untilUs: nowUs(), kept: new Set() });
+  }
+
+  get hasLostPostgres(): boolean {
+    return this.#losses.some(({ sinceUs }) => sinceUs !== undefined);
+  }
+
+  /** Takes back the promises that stores have lost by their own rules. */
+  excuse(): void {
+    const lost = new Set<string>();
+    for (const [id, { invokedUs, completedUs, result, orderId, outcome }] of this.history.entries()) {
+      if (result !== 'ok' || completedUs === null) continue;
+      const isAhead = this.#ahead.has(id);
+      const happenedUs = isAhead ? (this.#committedUs.get(orderId!) ?? completedUs) : completedUs;
+      const isLost = this.#losses.some(({ sinceUs, untilUs, kept }) => {
+        if (invokedUs > untilUs || kept.has(orderId ?? '')) return false;
+        return sinceUs === undefined ? isAhead : happenedUs >= sinceUs;
+      });
+      // Until a process notices, it names an order that is lost to its customer.
+      const isNamed = isAhead && outcome === 'replayed' && lost.has(orderId!);
+      if (isLost && isAhead) lost.add(orderId!);
+      if (isLost || isNamed) this.#forget(id);
+      else if (isAhead && this.#hasTwoCopies) {
+        this.history[id] = { ...this.history[id]!, completedUs: Math.max(completedUs, happenedUs) };
+      }
+    }
+    this.#excuseDisplaced();
+  }
+
+  /**
+   * Of what was on its way when Redis lost its data some was committed nevertheless. Redis did not know of it, so as many later answers had no
+   * unit.
+   */
+  #excuseDisplaced(): void {
+    for (const { sinceUs, untilUs, kept } of this.#losses) {
+      if (sinceUs !== undefined) continue;
+      const isBefore = ({ invokedUs }: HistoryRecord) => invokedUs <= untilUs;
+      for (const { saleId } of new Map(this.history.map((one) => [one.saleId, one])).values()) {
+        const ofSale = this.history.filter((one) => one.saleId === saleId && one.op === 'purchase');
+        const late = ofSale.filter((one) => {
+          const committedUs = this.#committedUs.get(one.orderId ?? '');
+          return (
+            isBefore(one) && !kept.has(one.orderId!) && committedUs !== undefined && committedUs > untilUs
+          );
+        });
+        const orders = new Map(late.map(({ orderId, units = 1 }) => [orderId, units]));
+        let units = [...orders.values()].reduce((sum, one) => sum + one, 0);
+        for (const { id, orderId, units: lost = 1, ...one } of ofSale)
+          if (
+            units > 0 &&
+            !isBefore({ id, orderId, ...one }) &&
+            this.#ahead.has(id) &&
+            !this.#committedUs.has(orderId!)
+          ) {
+            units -= lost;
+            this.#forget(id);
+          }
+      }
+    }
+  }
+
+  #forget(id: number): void {
+    this.history[id] = { ...this.history[id]!, outcome: 'unknown', result: 'info' };
   }
 
   /** Orders that were closed without a request of their own: they expired, or with those of the whole sale. */
   addClosed(
-    orders: readonly { readonly id: string; readonly userId: string; readonly status: string }[],
+    orders: readonly {
+      readonly id: string;
+      readonly saleId: number;
+      readonly userId: string;
+      readonly status: string;
+    }[],
   ): void {
     const isKnown = (order: string) =>
       this.history.some(({ op, orderId }) => op === 'cancel' && orderId === order);
-    for (const { id: orderId, userId, status } of orders) {
+    for (const { id: orderId, saleId, userId, status } of orders) {
       if (status === 'pending' || status === 'paid' || isKnown(orderId)) continue;
       const placedUs = Number.parseInt(orderId.replace('-', '').slice(0, 12), 16) * 1_000;
       const id = this.history.length;
       this.history.push({
-        ...{ ...unanswered, id, op: 'expire', saleId: this.saleId, userId, orderId },
+        ...{ ...unanswered, id, op: 'expire', saleId, userId, orderId },
         ...{ invokedUs: placedUs, completedUs: placedUs, outcome: 'done', result: 'ok' },
       });
     }
   }
 
   /** An operator may have refunded what was paid; the history has no refunds. */
-  forgetPayments(): void {
-    for (const [id, { op }] of this.history.entries())
-      if (op === 'pay') this.history[id] = { ...this.history[id]!, outcome: 'unknown', result: 'info' };
+  forgetPayments(sale: number): void {
+    for (const [id, { op, saleId }] of this.history.entries())
+      if (op === 'pay' && saleId === sale) this.#forget(id);
   }
+}
 
-  /** A promise that was lost with Redis is none. */
-  forgetAhead(): void {
-    for (const id of this.ahead)
-      this.history[id] = { ...this.history[id]!, outcome: 'unknown', result: 'info' };
-  }
+/** What was promised before, and how much of it a store still has. */
+interface Loss {
+  /** Undefined: only answers that came ahead of a commit are lost. */
+  readonly sinceUs?: number;
+  readonly untilUs: number;
+  readonly kept: ReadonlySet<string>;
 }
 
 const OPERATIONS: Partial<Record<Action['kind'], HistoryRecord['op']>> = {

@@ -7,7 +7,7 @@ import { type Fault, kindsOf } from './faults.ts';
 import { type Played, play } from './play.ts';
 import { type Target, usesRedis } from './process.ts';
 import type { Plan } from './schedule.ts';
-import type { ExploreServers } from './servers.ts';
+import type { AllServers } from './servers.ts';
 import type { Workload } from './workload.ts';
 
 /** Steps until a dead process is started again, and so on. */
@@ -21,7 +21,7 @@ export interface Enumerated {
 }
 
 const workloadOf = (isReserving: boolean): Workload => ({
-  ...{ stock: 1, maxPerOrder: 1, processes: 2 },
+  ...{ stock: 1, maxPerOrder: 1 },
   scripts: [
     [
       { kind: 'buy', user: 'u1', units: 1, at: 0 },
@@ -39,13 +39,17 @@ const workloadOf = (isReserving: boolean): Workload => ({
 export async function* enumerate(
   target: Target,
   most: number,
-  servers: ExploreServers,
+  servers: AllServers,
   { part, parts }: { readonly part: number; readonly parts: number },
 ): AsyncGenerator<Enumerated> {
   const isReserving = usesRedis(target);
-  const base = { ...target, workload: workloadOf(isReserving), seed: 1, isRecorded: true };
-  const { alternatives } = await play({ ...base, faults: [] }, servers, deviating(new Map()));
-  const faults = kindsOf(isReserving).flatMap((kind) =>
+  const workload = workloadOf(isReserving);
+  const planOf = (faults: readonly Fault[]): Plan => ({
+    ...{ ...target, processes: 2, isSynchronous: false, seed: 1, isRecorded: true },
+    sales: [{ n: 1, workload, faults }],
+  });
+  const { alternatives } = await play(planOf([]), servers, () => deviating(new Map()));
+  const faults = kindsOf({ isReserving, isSynchronous: false }).flatMap((kind) =>
     alternatives.flatMap((_, step) => WHICH.map((which): Fault => ({ kind, step, which, lasts: LASTS }))),
   );
   const plans = [[], ...faults.map((fault) => [fault])].filter((_, n) => n % parts === part);
@@ -58,8 +62,8 @@ export async function* enumerate(
   for (let count = 0; count <= most; count++) {
     const next: typeof level = [];
     for (const { faults, deviations } of level) {
-      const plan = { ...base, faults };
-      const played = await play(plan, servers, deviating(deviations));
+      const plan = planOf(faults);
+      const played = await play(plan, servers, () => deviating(deviations));
       yield { plan, played };
       if (count === most) continue;
       const last = Math.max(-1, ...deviations.keys());

@@ -11,7 +11,7 @@ import { install, real } from './virtual.ts';
 
 const PROGRESS_MS = 1_000;
 /** Schedules that are played to make a finding smaller; later findings of the same request stay as they are. */
-const SHRINK_TRIES = 250;
+const SHRINK_TRIES = 120;
 const SHRUNK = 3;
 
 const say = (message: FromExplorer) => process.send?.(message);
@@ -76,8 +76,8 @@ async function explore(asked: Explore): Promise<void> {
   for await (const { target, plan, played } of all) {
     last = played.trace;
     const name = nameOf(target);
-    since.schedules[name] = (since.schedules[name] ?? 0) + 1;
-    since.events += played.steps;
+    since.schedules[name] = (since.schedules[name] ?? 0) + plan.sales.length;
+    since.events += played.trace.length;
     for (const what of played.held) since.held[what] = (since.held[what] ?? 0) + 1;
     if (played.findings.length > 0) await found(target, plan, played, ++findings <= SHRUNK);
     if (real.nowMs() - reported > PROGRESS_MS) report();
@@ -95,8 +95,9 @@ async function found(target: Target, plan: Plan, played: Played, isShrunk: boole
     what: smallest.played.findings,
     timeline: smallest.played.trace,
     size: {
-      faults: smallest.plan.faults.length,
-      requests: smallest.plan.workload.scripts.flat().length,
+      sales: smallest.plan.sales.length,
+      faults: smallest.plan.sales.flatMap(({ faults }) => faults).length,
+      requests: smallest.plan.sales.flatMap(({ workload }) => workload.scripts.flat()).length,
       deviations: smallest.played.deviations.size,
     },
   });

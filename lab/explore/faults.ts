@@ -1,7 +1,29 @@
 /** What goes wrong in a schedule: events like the others, each at a step that the seed chooses. */
 import type { Random } from '../kit/random.ts';
 
-export type FaultKind = (typeof FAULTS)[number];
+/** How often each is chosen, compared with others, and where it can happen. */
+const FAULTS = {
+  'cut a connection': { weight: 2 },
+  'silence a connection': { weight: 3 },
+  'end a process': { weight: 1 },
+  'freeze a process': { weight: 1.5 },
+  'time passes': { weight: 2 },
+  'empty Redis': { weight: 1.5, where: 'redis' },
+  'restore Redis from a snapshot': { weight: 1, where: 'redis' },
+  'promote a copy of Redis': { weight: 1.5, where: 'redis' },
+  'lead a process to another Redis': { weight: 2.5, where: 'redis' },
+  'cancel a statement': { weight: 1 },
+  'promote the standby of Postgres': { weight: 1 },
+  'the standby is away': { weight: 2, where: 'synchronous' },
+} as const satisfies Readonly<Record<string, FaultOptions>>;
+
+interface FaultOptions {
+  readonly weight: number;
+  /** Undefined: everywhere. */
+  readonly where?: 'redis' | 'synchronous';
+}
+
+export type FaultKind = keyof typeof FAULTS;
 
 export interface Fault {
   readonly kind: FaultKind;
@@ -13,39 +35,35 @@ export interface Fault {
   readonly lasts: number;
 }
 
-const FAULTS = [
-  'cut a connection',
-  'silence a connection',
-  'end a process',
-  'freeze a process',
-  'time passes',
-  'empty Redis',
-  'restore Redis from a snapshot',
-  'promote a copy of Redis',
-  'two copies of Redis',
-  'cancel a statement',
-  'promote the standby of Postgres',
-] as const;
+/** Where faults happen. */
+export interface Exposed {
+  /** Whether the strategy uses Redis. */
+  readonly isReserving: boolean;
+  /** Whether Postgres has a synchronous standby. */
+  readonly isSynchronous: boolean;
+}
 
-const OF_REDIS: ReadonlySet<FaultKind> = new Set([
-  'empty Redis',
-  'restore Redis from a snapshot',
-  'promote a copy of Redis',
-  'two copies of Redis',
-]);
+export function kindsOf({ isReserving, isSynchronous }: Exposed): readonly FaultKind[] {
+  const isThere = { redis: isReserving, synchronous: isSynchronous };
+  return (Object.keys(FAULTS) as FaultKind[]).filter((kind) => {
+    const { where }: FaultOptions = FAULTS[kind];
+    return where === undefined || isThere[where];
+  });
+}
 
-/** @param isReserving whether the strategy uses Redis */
-export const kindsOf = (isReserving: boolean): readonly FaultKind[] =>
-  FAULTS.filter((kind) => isReserving || !OF_REDIS.has(kind));
-
-/** Of a schedule, up to three. @param isReserving whether the strategy uses Redis */
-export function faultsOf(random: Random, isReserving: boolean, steps: number): Fault[] {
-  const kinds = kindsOf(isReserving);
-  const count = Math.floor(random() * 4);
+/** Of a schedule, up to three. @param steps within which they begin */
+export function faultsOf(random: Random, exposed: Exposed, steps: number): Fault[] {
+  const kinds = kindsOf(exposed);
+  const total = kinds.reduce((sum, kind) => sum + FAULTS[kind].weight, 0);
+  const kindOf = (chosen: number) => {
+    let left = chosen * total;
+    return kinds.find((kind) => (left -= FAULTS[kind].weight) < 0) ?? kinds.at(-1)!;
+  };
+  const count = Math.floor(random() * 3.5);
   return Array.from({ length: count }, () => ({
-    kind: kinds[Math.floor(random() * kinds.length)]!,
+    kind: kindOf(random()),
     step: Math.floor(random() * steps),
     which: random(),
-    lasts: 5 + Math.floor(random() * 60),
+    lasts: 5 + Math.floor(random() ** 2 * 100),
   })).sort((a, b) => a.step - b.step);
 }

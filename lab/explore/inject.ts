@@ -1,5 +1,6 @@
 /** How each fault happens. */
 import type { Fault, FaultKind } from './faults.ts';
+import type { Link } from './network.ts';
 import type { Schedule } from './schedule.ts';
 import { virtual } from './virtual.ts';
 
@@ -19,11 +20,15 @@ export function inject(schedule: Schedule, { kind, which }: Fault): Promise<Endi
 type Happen = (schedule: Schedule, which: number) => Promise<Ending>;
 
 const oneOf = <T>(list: readonly T[], which: number): T | undefined => list[Math.floor(which * list.length)];
-const openLinkOf = ({ network }: Schedule, which: number) =>
-  oneOf(
-    network.links.filter(({ state }) => state === 'open'),
-    which,
+
+/** One on which something is on its way, if there is one. */
+function openLinkOf({ network }: Schedule, which: number): Link | undefined {
+  const open = network.links.filter(({ state }) => state === 'open');
+  const busy = open.filter(
+    ({ requests, answers, waiting }) => requests.length + answers.length > 0 || waiting !== null,
   );
+  return oneOf(busy, which) ?? oneOf(open, which);
+}
 
 const HAPPENS: Readonly<Record<FaultKind, Happen>> = {
   async 'cut a connection'(schedule, which) {
@@ -38,7 +43,10 @@ const HAPPENS: Readonly<Record<FaultKind, Happen>> = {
     if (link === undefined) return null;
     schedule.note(`fault: ${link.name} is silent`);
     link.isSilent = true;
-    return null;
+    return async () => {
+      schedule.note(`${link.name} is not silent any more`);
+      link.isSilent = false;
+    };
   },
   async 'end a process'(schedule, which) {
     const { processes, network } = schedule;
@@ -71,39 +79,44 @@ const HAPPENS: Readonly<Record<FaultKind, Happen>> = {
     return null;
   },
   async 'empty Redis'(schedule) {
-    schedule.hasLostRedis = true;
     schedule.note('fault: Redis is emptied');
     await schedule.servers.emptyRedis(schedule.mainRedis);
+    await schedule.lostRedis();
     return null;
   },
   async 'restore Redis from a snapshot'(schedule) {
     const saved = await saveRedis(schedule);
     return async () => {
-      schedule.hasLostRedis = true;
       schedule.note('fault: Redis is restored from the snapshot');
       await moveRedis(schedule, saved, () => true);
+      await schedule.lostRedis();
     };
   },
   async 'promote a copy of Redis'(schedule, which) {
     // The copy has what the primary had then, or has now.
     const saved = which < 0.5 ? await saveRedis(schedule) : null;
     return async () => {
-      schedule.hasLostRedis ||= saved !== null;
       const copy = saved ?? (await saveRedis(schedule));
       schedule.note('fault: the copy of Redis is promoted');
       await moveRedis(schedule, copy, () => true);
+      if (saved !== null) await schedule.lostRedis();
     };
   },
-  async 'two copies of Redis'(schedule, which) {
-    schedule.hasLostRedis = true;
-    const before = schedule.mainRedis;
-    const copy = await saveRedis(schedule);
-    schedule.note('fault: the copy of Redis is promoted, and some processes still reach the old primary');
-    await moveRedis(schedule, copy, (n) => n % 2 === 0);
+  async 'lead a process to another Redis'(schedule, which) {
+    schedule.clients.hasTwoCopies();
+    const { processes, redisOf } = schedule;
+    const [process, rest] = split(which, processes.length);
+    const before = redisOf[process]!;
+    const others = schedule.redises.filter((one) => one !== before);
+    const [kind, moment] = split(rest, 2);
+    const to = (kind === 1 ? oneOf(others, moment) : undefined) ?? (await saveRedis(schedule));
+    schedule.note(`fault: ${processes[process]!.name} reaches Redis ${to} from now on, instead of ${before}`);
+    await moveRedis(schedule, to, (n) => n === process);
     return async () => {
-      const back = which < 0.5 ? before : copy;
-      schedule.note(`fault: every process reaches the ${back === before ? 'old' : 'new'} primary`);
+      const back = moment < 0.5 ? before : to;
+      schedule.note(`fault: every process reaches Redis ${back}`);
       await moveRedis(schedule, back, () => true);
+      await schedule.lostRedis(true);
     };
   },
   async 'cancel a statement'(schedule) {
@@ -111,21 +124,48 @@ const HAPPENS: Readonly<Record<FaultKind, Happen>> = {
     const link = network.links.find(({ place, waiting }) => place.store === 'postgres' && waiting !== null);
     if (link === undefined) return null;
     schedule.note(`fault: the statement of ${link.name} is cancelled`);
+    await servers.standby?.fallsBehind();
     await servers.postgres.cancel(link);
     return null;
   },
-  async 'promote the standby of Postgres'(schedule) {
+  async 'the standby is away'(schedule) {
+    schedule.note('fault: the standby is away');
+    schedule.isStandbyAway = true;
+    return async () => {
+      schedule.note('the standby is back');
+      schedule.isStandbyAway = false;
+    };
+  },
+  async 'promote the standby of Postgres'(schedule, which) {
+    const { standby } = schedule.servers;
+    if (standby !== null) {
+      // What waits for it has arrived there, or has not.
+      const hasAll = which < 0.5 && !schedule.isStandbyAway;
+      schedule.note(`fault: the standby is promoted${hasAll ? ', with all that waits for it' : ''}`);
+      await promote(schedule, async () => {
+        if (hasAll) await standby.confirm();
+        await standby.fallsBehind();
+        for (const link of schedule.network.links)
+          if (schedule.servers.postgres.isReplicating(link)) await schedule.servers.postgres.cancel(link);
+      });
+      return null;
+    }
     schedule.note('the standby of Postgres has everything up to here');
     await schedule.servers.sql.query('SELECT explore.save()');
     const savedUs = virtual.nowMs * 1_000;
     return async () => {
       schedule.note('fault: the standby of Postgres is promoted');
-      schedule.keptUntilUs = Math.min(schedule.keptUntilUs, savedUs);
       await promote(schedule);
-      schedule.promotedUs = virtual.nowMs * 1_000;
+      schedule.clients.lostPostgres(savedUs);
     };
   },
 };
+
+/** Two choices of one: of the first `count` possibilities, and again 0 ≤ n < 1. */
+function split(which: number, count: number): readonly [first: number, rest: number] {
+  const first = Math.floor(which * count);
+  return [first, which * count - first];
+}
 
 /** @returns the logical Redis with a copy of what the main one has now */
 async function saveRedis(schedule: Schedule): Promise<number> {
@@ -151,18 +191,23 @@ export async function moveRedis(
   }
 }
 
-/** Nothing that was on its way to the old primary arrives at the new one. */
-async function promote(schedule: Schedule): Promise<void> {
+/**
+ * Nothing that was on its way to the old primary arrives at the new one.
+ * @param before runs when no client is connected any more
+ */
+async function promote(schedule: Schedule, before = async () => {}): Promise<void> {
   const { network, servers } = schedule;
   const links = () => network.links.filter(({ place }) => place.store === 'postgres');
   for (const link of links()) {
     await network.cut(link);
     link.requests.length = 0;
   }
+  await before();
   for (let left = links(); left.length > 0; left = links()) {
     // Those that wait for another one are answered when it is closed.
     for (const link of left) if (link.waiting === null) await network.close(link);
     await servers.postgres.settle();
   }
-  await servers.sql.query('SELECT explore.promote()');
+  if (servers.standby === null) await servers.sql.query('SELECT explore.promote()');
+  else await servers.standby.promote();
 }

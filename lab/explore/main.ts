@@ -8,7 +8,7 @@ import { parseArgs } from 'node:util';
 import { onStopSignals } from '../../src/config/stop-signals.ts';
 import { startProgram } from '../kit/processes.ts';
 import { clock, number, quantity } from '../kit/text.ts';
-import { nameOf } from './case.ts';
+import { nameOf, SALES } from './case.ts';
 import type { Target } from './process.ts';
 import type { Explore, Finding, FromExplorer } from './protocol.ts';
 import { CONTROL, targetsOf } from './targets.ts';
@@ -16,11 +16,11 @@ import { CONTROL, targetsOf } from './targets.ts';
 const HELP = `Plays schedules of the order pipeline: whole pipelines in one process, on real stores, in an order that a seed chooses.
 
   --minutes M         how long (1)
-  --schedules N       how many, instead of a time
+  --schedules N       how many at least, instead of a time: a seed has ${SALES}, one for each sale of a world
   --strategies a,b    which; "all" but unsafe by default
   --confirm C         durable, accepted, or both (both)
   --lock L            redis, postgres-row, or both, for strategies with a lock (both)
-  --seed N            the first seed (1); with --schedules 1 the events are printed
+  --seed N            the first seed (1); with --schedules 1 its events are printed
   --workers N         processes that play (2)
   --exhaustive N      every schedule of a small case with at most N events out of order, instead of seeds
   --first             ends with the first finding`;
@@ -92,12 +92,13 @@ async function run({
   exhaustive,
   isFirstOnly,
 }: Options): Promise<number> {
-  const workers = Math.min(wanted, schedules ?? wanted);
+  const worlds = schedules === null ? null : Math.ceil(schedules / SALES);
+  const workers = Math.min(wanted, worlds ?? wanted);
   const explorers: Explorer[] = Array.from({ length: workers }, () =>
     startProgram('explorer', ['--max-semi-space-size=64']),
   );
   const end = () => Promise.all(explorers.map((explorer) => explorer[Symbol.asyncDispose]()));
-  const report = new Report(schedules === 1);
+  const report = new Report(worlds === 1);
   const stopped = new Promise<void>((resolve) => {
     onStopSignals(process, { first: () => resolve(), later: () => process.exit(1) });
   });
@@ -108,7 +109,7 @@ async function run({
     report.begin();
     const done = explorers.map((explorer, n) => {
       explorer.onMessage((message) => report.take(message));
-      const share = schedules === null ? null : Math.floor((schedules + workers - 1 - n) / workers);
+      const share = worlds === null ? null : Math.floor((worlds + workers - 1 - n) / workers);
       explorer.send({ kind: 'explore', targets, seed: seed + n, stride: workers, count: share, exhaustive });
       return new Promise<void>((resolve, reject) => {
         explorer.onMessage(({ kind }) => kind === 'done' && resolve());
@@ -210,7 +211,7 @@ function describe({ target, seed, what, timeline, size }: Finding): string {
   const again = `npm run explore -- --strategies ${strategy} --confirm ${confirm} --lock ${lock} --seed ${seed} --schedules 1`;
   return [
     `FINDING  ${nameOf(target)}, seed ${seed}: ${what.join('; ')}`,
-    `the smallest schedule has ${quantity(size.faults, 'fault')}, ${quantity(size.requests, 'request')} and ${quantity(size.deviations, 'event')} out of order:`,
+    `the smallest one has ${quantity(size.sales, 'sale')}, ${quantity(size.faults, 'fault')}, ${quantity(size.requests, 'request')} and ${quantity(size.deviations, 'event')} out of order:`,
     ...timeline.map((line) => `  ${line}`),
     `again: ${again}`,
   ].join('\n');

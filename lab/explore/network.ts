@@ -44,6 +44,9 @@ export interface Place {
 
 export class Link {
   readonly id: number;
+  /** Among the links of its owner to the place that are there now: the same in a shorter schedule. */
+  readonly number: number;
+  readonly name: string;
   readonly place: Place;
   /** The process that opened it. */
   readonly owner: string;
@@ -62,15 +65,13 @@ export class Link {
   /** How many requests and answers were delivered. */
   readonly counts = { executed: 0, answered: 0 };
 
-  constructor(id: number, place: Place, socket: VirtualSocket) {
+  constructor(id: number, number: number, place: Place, owner: string, socket: VirtualSocket) {
     this.id = id;
+    this.number = number;
     this.place = place;
-    this.owner = place.owner();
+    this.owner = owner;
     this.socket = socket;
-  }
-
-  get name(): string {
-    return `${this.owner} ${this.place.store} #${this.id}`;
+    this.name = `${owner} ${place.store} #${number}`;
   }
 }
 
@@ -157,7 +158,13 @@ export class Network {
   }
 
   open(port: number, socket: VirtualSocket): Link {
-    const link = new Link(++this.#last, this.#places.get(port)!, socket);
+    const place = this.#places.get(port)!;
+    const owner = place.owner();
+    const isOf = (link: Link) => link.owner === owner && link.place === place;
+    const taken = new Set(this.links.filter(isOf).map(({ number }) => number));
+    let number = 1;
+    while (taken.has(number)) number++;
+    const link = new Link(++this.#last, number, place, owner, socket);
     this.links.push(link);
     return link;
   }

@@ -1,17 +1,17 @@
-/** Plays one schedule from its plan, and judges it. */
+/** Plays one world from its plan, and judges it. */
 import { audit } from '../audit/audit.ts';
 import { isActive, unitsOf } from '../audit/check.ts';
 import { linearityOf } from '../audit/consistency.ts';
-import { readNow, unpublishedOf } from '../audit/reader.ts';
-import type { Choose } from './choose.ts';
+import { readNow } from '../audit/reader.ts';
+import type { Choose, ChooseOf } from './choose.ts';
 import { CLAIM_MS, inject, moveRedis } from './inject.ts';
-import { type Plan, Schedule } from './schedule.ts';
-import type { ExploreServers } from './servers.ts';
+import { type Plan, type SalePlan, Schedule } from './schedule.ts';
+import type { AllServers } from './servers.ts';
 import { virtual } from './virtual.ts';
-import { type Action, PRICE_CENTS } from './workload.ts';
+import type { Action } from './workload.ts';
 
-/** Events that are chosen; later ones happen in order. */
-export const CHOSEN_STEPS = 400;
+/** Events of a sale that are chosen; later ones happen in order. */
+export const CHOSEN_STEPS = 300;
 /** Within this time a process connects again. */
 const RECONNECT_MS = 2_500;
 /** Longer than a process believes that a sale is sold out. */
@@ -26,16 +26,17 @@ export interface Played {
   readonly held: ReadonlySet<string>;
   /** With `isRecorded`. */
   readonly alternatives: Schedule['alternatives'];
-  readonly steps: number;
 }
 
-export async function play(plan: Plan, servers: ExploreServers, choose: Choose): Promise<Played> {
+export async function play(plan: Plan, all: AllServers, choose: ChooseOf): Promise<Played> {
+  const servers = all.of(plan);
   virtual.reset(plan.seed);
   await servers.reset();
   const schedule = new Schedule(plan, servers);
   try {
     await begin(schedule);
-    await explore(schedule, choose);
+    for (const sale of plan.sales) await sell(schedule, sale, choose(sale.n));
+    schedule.close();
     await heal(schedule);
     await settle(schedule);
     await sellTheRest(schedule);
@@ -43,37 +44,36 @@ export async function play(plan: Plan, servers: ExploreServers, choose: Choose):
   } finally {
     await end(schedule);
   }
-  const { findings, trace, deviations, held, alternatives, step } = schedule;
-  return { findings: [...findings], trace, deviations, held, alternatives, steps: step };
+  const { findings, trace, deviations, held, alternatives } = schedule;
+  return { findings: [...findings], trace, deviations, held, alternatives };
 }
 
 async function begin(schedule: Schedule): Promise<void> {
-  const { workload } = schedule.plan;
-  for (let n = 0; n < workload.processes; n++) await schedule.start(n);
+  const { processes, sales } = schedule.plan;
+  await schedule.servers.addSales(sales.map(({ n, workload }) => ({ id: n, ...workload })));
+  for (let n = 0; n < processes; n++) await schedule.start(n);
   await schedule.drain();
-  const [first] = schedule.processes;
-  const { stock, maxPerOrder } = workload;
-  const sale = {
-    name: 'explored',
-    stock,
-    priceCents: PRICE_CENTS,
-    startsAt: null,
-    endsAt: null,
-    maxPerOrder,
-  };
-  await schedule.finish(first!, async () => {
-    const { sales, strategy } = first!.parts!;
-    const made = await sales.create(sale);
-    schedule.clients.saleId = made.id;
-    await strategy.load?.(made);
-  });
-  await schedule.elapse(0);
-  schedule.note('the sale is open');
 }
 
-async function explore(schedule: Schedule, choose: Choose): Promise<void> {
+async function sell(schedule: Schedule, sale: SalePlan, choose: Choose): Promise<void> {
+  schedule.sell(sale);
+  const process = schedule.processes.find(({ state }) => state === 'up');
+  if (process !== undefined)
+    // A load that fails is made up for by the first attempt.
+    await schedule.finish(process, async () => process.parts!.strategy.load?.({ id: sale.n }));
+  schedule.note(`sale ${sale.n} is open`);
+  schedule.isChecked = true;
+  await explore(schedule, sale, choose);
+  await calm(schedule);
+  // The next sale finds processes that are connected.
+  if (sale.faults.length > 0) await schedule.elapse(RECONNECT_MS);
+  schedule.isChecked = false;
+  await schedule.check();
+}
+
+async function explore(schedule: Schedule, sale: SalePlan, choose: Choose): Promise<void> {
   const begun = schedule.step;
-  const faults = [...schedule.plan.faults];
+  const faults = [...sale.faults];
   const endings: { readonly step: number; readonly run: () => Promise<void> }[] = [];
   while (schedule.step - begun < CHOSEN_STEPS) {
     const now = schedule.step - begun;
@@ -92,14 +92,22 @@ async function explore(schedule: Schedule, choose: Choose): Promise<void> {
 }
 
 /** Ends what went wrong, and what is in progress. */
-async function heal(schedule: Schedule): Promise<void> {
+async function calm(schedule: Schedule): Promise<void> {
   const { network, processes } = schedule;
-  schedule.note('nothing more goes wrong');
+  schedule.isStandbyAway = false;
   for (const process of processes) if (process.state === 'frozen') process.state = 'up';
   for (const link of [...network.links]) if (link.isSilent) await network.cut(link);
-  if (new Set(schedule.redisOf).size > 1) await moveRedis(schedule, schedule.mainRedis, () => true);
+  if (new Set(schedule.redisOf).size > 1) {
+    await moveRedis(schedule, schedule.mainRedis, () => true);
+    await schedule.lostRedis(true);
+  }
   for (const [n, process] of processes.entries()) if (process.state === 'dead') await schedule.start(n);
   await schedule.drain();
+}
+
+async function heal(schedule: Schedule): Promise<void> {
+  schedule.note('nothing more goes wrong');
+  await calm(schedule);
   for (let n = 0; n < 2; n++) await schedule.elapse(RECONNECT_MS);
 }
 
@@ -109,8 +117,8 @@ async function settle(schedule: Schedule): Promise<void> {
     await schedule.elapse(CLAIM_MS);
     const up = schedule.processes.filter(({ state }) => state === 'up');
     const process = up[round % up.length]!;
-    // A sale that looks the same in two passes is compared.
-    for (const name of ['reservation-reaper', 'refunds', 'mirror-outbox', 'reservation-reaper']) {
+    // A sale that looks the same in two passes, after those that changed it, is compared.
+    for (const name of ['reservation-reaper', 'refunds', 'mirror-outbox', ...twice('reservation-reaper')]) {
       const pass = process.parts!.passes.find((one) => one.name === name);
       if (pass === undefined) continue;
       await schedule.finish(process, () => pass.run(() => false));
@@ -120,31 +128,41 @@ async function settle(schedule: Schedule): Promise<void> {
   }
 }
 
-async function isSettled({ servers, clients, mainRedis, usesRedis }: Schedule): Promise<boolean> {
+const twice = <T>(one: T): [T, T] => [one, one];
+
+async function isSettled({ servers, mainRedis, usesRedis }: Schedule): Promise<boolean> {
   if (!usesRedis) return true;
-  if ((await unpublishedOf(servers.sql, clients.saleId)) > 0) return false;
-  const redis = await servers.readRedis(mainRedis);
-  return (await redis.zcard(`stampede:{sale:${clients.saleId}}:reservations`)) === 0;
+  const { rowCount } = await servers.sql.query('SELECT FROM mirror_outbox LIMIT 1');
+  return rowCount === 0 && (await servers.reservations(mainRedis)).length === 0;
 }
 
-/** New customers buy until the sale is sold out: no unit is stranded, and none is sold twice. */
+/** New customers buy until the sales are sold out: no unit is stranded, and none is sold twice. */
 async function sellTheRest(schedule: Schedule): Promise<void> {
   const { clients } = schedule;
   const process = schedule.processes.find(({ state }) => state === 'up')!;
-  for (let n = 1; n <= 20; n++) {
-    const user = `last-${n}`;
-    for (let tries = 1; ; tries++) {
-      const at = clients.history.length;
-      await schedule.finish(process, () =>
-        clients.send({ kind: 'buy', user, units: 1, at: 0 }, process.parts!),
-      );
-      const { outcome } = clients.history[at]!;
-      if (outcome === 'sold-out') return;
-      if (outcome === 'accepted' || outcome === 'replayed') break;
-      if (tries === LAST_TRIES)
+  let tries = 1;
+  const customers = new Map(schedule.sales.map((sale) => [sale, 1]));
+  while (customers.size > 0) {
+    const from = clients.history.length;
+    await schedule.finish(process, () =>
+      Promise.all(
+        [...customers].map(([sale, n]) =>
+          clients.send({ kind: 'buy', user: `last-${sale}-${n}`, units: 1, at: 0 }, sale, process.parts!),
+        ),
+      ),
+    );
+    let isWaiting = false;
+    for (const { saleId, outcome } of clients.history.slice(from)) {
+      if (outcome === 'sold-out') customers.delete(saleId);
+      else if (outcome === 'accepted' || outcome === 'replayed')
+        customers.set(saleId, customers.get(saleId)! + 1);
+      else if (tries === LAST_TRIES)
         return schedule.found(`a customer is answered ${outcome} although nothing goes wrong`);
-      await schedule.elapse(CLAIM_MS);
+      else isWaiting = true;
     }
+    if (!isWaiting) continue;
+    tries++;
+    await schedule.elapse(CLAIM_MS);
   }
 }
 
@@ -152,10 +170,10 @@ async function sellTheRest(schedule: Schedule): Promise<void> {
 async function judge(schedule: Schedule): Promise<void> {
   const { clients, plan } = schedule;
   await schedule.elapse(0);
-  // An order that was answered ahead of its commit may be committed after what the standby has.
-  if (schedule.hasLostRedis || schedule.promotedUs > 0) clients.forgetAhead();
-  if (plan.workload.scripts.flat().some(isRefund)) clients.forgetPayments();
-  clients.forgetBetween(schedule.keptUntilUs, schedule.promotedUs);
+  await schedule.check();
+  clients.excuse();
+  for (const { n, workload } of plan.sales)
+    if (workload.scripts.flat().some(isRefund)) clients.forgetPayments(n);
   if ((await wrongs(schedule)).length === 0) return;
   await settle(schedule);
   for (const wrong of await wrongs(schedule)) schedule.found(wrong);
@@ -164,21 +182,23 @@ async function judge(schedule: Schedule): Promise<void> {
 async function wrongs(schedule: Schedule): Promise<readonly string[]> {
   const { servers, clients, plan } = schedule;
   const redis = schedule.usesRedis ? await servers.readRedis(schedule.mainRedis) : null;
-  const stores = await readNow(servers.sql, redis, clients.saleId);
-  if ('unreadable' in stores.postgres) return [stores.postgres.unreadable];
-  const { orders, sale } = stores.postgres;
-  clients.addClosed(orders);
-  const report = audit(clients.history, stores);
+  const stores = await readNow(servers.sql, redis, schedule.sales);
+  const { orders: all } = [...stores.values()][0]!.postgres;
+  clients.addClosed(all);
+  const report = audit(clients.history, ...stores.values());
   const found = report.verdict === 'pass' ? [] : [...report.findings];
-  const active = unitsOf(orders.filter(isActive));
-  if (active !== sale.stock) found.push(`${active} of ${sale.stock} units are sold at the end`);
-  const isOnlyBought = orders.every(({ status }) => status !== 'expired' && status !== 'refund-due');
-  const isRefunded = plan.workload.scripts.flat().some(isRefund);
-  if (!isOnlyBought || isRefunded || schedule.promotedUs > 0) return found;
-  const { explains, step } = linearityOf(plan.workload.stock, clients.history, orders);
-  return explains === 'not all'
-    ? [...found, `no order of the requests explains ${JSON.stringify(step)}`]
-    : found;
+  for (const { n, workload } of plan.sales) {
+    const { sale } = stores.get(n)!.postgres;
+    const orders = all.filter(({ saleId }) => saleId === n);
+    const active = unitsOf(orders.filter(isActive));
+    if (active !== sale.stock) found.push(`sale ${n}: ${active} of ${sale.stock} units are sold at the end`);
+    if (clients.hasLostPostgres || workload.scripts.flat().some(isRefund)) continue;
+    if (orders.some(({ status }) => status === 'expired' || status === 'refund-due')) continue;
+    const history = clients.history.filter(({ saleId }) => saleId === n);
+    const { explains, step } = linearityOf(workload.stock, history, orders);
+    if (explains === 'not all') found.push(`no order of the requests explains ${JSON.stringify(step)}`);
+  }
+  return found;
 }
 
 const isRefund = ({ kind }: Action): boolean => kind === 'refund' || kind === 'refund-sale';

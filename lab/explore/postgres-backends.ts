@@ -102,9 +102,14 @@ export interface PostgresControl {
   readonly sql: pg.Pool;
   /** Its Unix-domain socket, which is faster than TCP. */
   readonly path: string;
+  /** Whether commits wait for a standby. */
+  readonly isSynchronous: boolean;
 }
 
 type Reply = Buffer | 'ended';
+
+const WAITING = `SELECT pid, 'lock' AS what FROM pg_locks WHERE NOT granted`;
+const REPLICATING = `SELECT pid, 'commit' FROM pg_stat_get_activity(NULL) WHERE wait_event = 'SyncRep'`;
 
 export class PostgresBackends {
   readonly #control: PostgresControl;
@@ -122,8 +127,14 @@ export class PostgresBackends {
     return this.open.has(link.backend as PostgresBackend);
   }
 
+  isReplicating(link: Link): boolean {
+    return this.replicating.has(link.backend as PostgresBackend);
+  }
+
   /** Links with an open transaction. */
   readonly open = new Set<PostgresBackend>();
+  /** Those whose commit waits for the standby. */
+  readonly replicating = new Set<PostgresBackend>();
   /** Statements without a reply. */
   readonly #running = new Map<PostgresBackend, Promise<void>>();
   /** Receives the replies of statements that have waited. */
@@ -165,11 +176,12 @@ export class PostgresBackends {
     const replying = backend.connection!.ask(bytes).then((found) => {
       reply = found;
       this.#running.delete(backend);
+      this.replicating.delete(backend);
       if (isLate) this.#late.push({ backend, request, reply: found });
     });
     this.#running.set(backend, replying);
-    if (this.#running.size === 1 && this.#isAlone(backend)) await replying;
-    else await this.#stable(PROMPT_MS);
+    if (!this.#control.isSynchronous && this.#running.size === 1 && this.#isAlone(backend)) await replying;
+    else await this.#stable(this.#control.isSynchronous ? 0 : PROMPT_MS);
     isLate = reply === undefined;
     await this.#deliverLate();
     return reply ?? 'waiting';
@@ -224,6 +236,12 @@ export class PostgresBackends {
     return this.open.has(backend) && !this.#running.has(backend) ? backend.answeredAtMs : null;
   }
 
+  /** The standby has confirmed what the commits wait for. */
+  async replicated(): Promise<void> {
+    await Promise.all([...this.replicating].map((backend) => this.#running.get(backend)));
+    await this.settle();
+  }
+
   /** Waits until each statement without a reply waits for another, after something has ended. */
   async settle(): Promise<void> {
     await this.#stable(0);
@@ -241,18 +259,24 @@ export class PostgresBackends {
       real.clearTimeout(timer);
     }
     while (this.#running.size > 0) {
-      const waiting = await this.#waitingPids();
-      if ([...this.#running.keys()].every(({ connection }) => waiting.has(connection!.pid))) return;
+      const waiting = await this.#waiting();
+      const running = [...this.#running.keys()];
+      if (running.every(({ connection }) => waiting.has(connection!.pid))) {
+        for (const one of running)
+          if (waiting.get(one.connection!.pid) === 'commit') this.replicating.add(one);
+        return;
+      }
       await new Promise((resolve) => real.setImmediate(resolve));
     }
   }
 
-  async #waitingPids(): Promise<ReadonlySet<number>> {
-    const { rows } = await this.#control.sql.query<{ pid: number }>({
-      name: 'waiting',
-      text: 'SELECT pid FROM pg_locks WHERE NOT granted',
-    });
-    return new Set(rows.map(({ pid }) => pid));
+  /** What waits, by the id of its process: for a lock, or a commit for the standby. */
+  async #waiting(): Promise<ReadonlyMap<number, 'lock' | 'commit'>> {
+    const { sql, isSynchronous } = this.#control;
+    const { rows } = await sql.query<{ pid: number; what: 'lock' | 'commit' }>(
+      isSynchronous ? `${WAITING} UNION ALL ${REPLICATING}` : WAITING,
+    );
+    return new Map(rows.map(({ pid, what }) => [pid, what]));
   }
 }
 

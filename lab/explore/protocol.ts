@@ -1,13 +1,13 @@
 /** What the command and its explorers say to each other. */
 import type { Target } from './process.ts';
 
-/** Seeds are played from `seed` on, every `stride`-th, each with every target. With `exhaustive`, `seed` is the part of `stride` parts. */
+/** Seeds are played from `seed` on, every `stride`-th, each with every target: a world for each. With `exhaustive`, `seed` is the part of `stride` parts. */
 export interface Explore {
   readonly kind: 'explore';
   readonly targets: readonly Target[];
   readonly seed: number;
   readonly stride: number;
-  /** Schedules; null: until it is stopped. */
+  /** Worlds, each with the schedules of several sales; null: until it is stopped. */
   readonly count: number | null;
   /** Plays every schedule of a small case with at most so many events out of order, instead of seeds. */
   readonly exhaustive: number | null;
@@ -21,7 +21,7 @@ export interface Finding {
   /** The events of the smallest schedule that still shows it. */
   readonly timeline: readonly string[];
   /** Of the smallest schedule: faults, requests of clients, events that were not the oldest. */
-  readonly size: { readonly faults: number; readonly requests: number; readonly deviations: number };
+  readonly size: Readonly<Record<'sales' | 'faults' | 'requests' | 'deviations', number>>;
 }
 
 export type FromExplorer =

@@ -99,17 +99,23 @@ export function withIdentity(info: string, server: number): string {
   return field(field(info, 'run_id'), 'master_replid');
 }
 
+export interface Script {
+  readonly name: string;
+  /** Whether it can send messages to channels. */
+  readonly publishes: boolean;
+}
+
 export class RedisBackends {
   readonly #path: string;
   readonly control: RedisConnection;
   readonly #idle: RedisConnection[] = [];
-  readonly #scripts: ReadonlyMap<string, string>;
+  readonly #scripts: ReadonlyMap<string, Script>;
   readonly subscribers = new Set<RedisBackend>();
   /** Receives what a subscriber is sent. */
   pushed: (link: Link, bytes: Buffer) => void = () => {};
 
-  /** @param scripts names by hash */
-  constructor(path: string, scripts: ReadonlyMap<string, string>) {
+  /** @param scripts by hash */
+  constructor(path: string, scripts: ReadonlyMap<string, Script>) {
     this.#path = path;
     this.control = new RedisConnection(path);
     this.#scripts = scripts;
@@ -125,13 +131,13 @@ export class RedisBackends {
     this.#idle.push(connection);
   }
 
-  scriptOf(hash: string): string {
-    return this.#scripts.get(hash) ?? 'a script';
+  scriptOf(hash: string): Script {
+    return this.#scripts.get(hash) ?? { name: 'a script', publishes: true };
   }
 
   /** What was published has arrived at every subscriber. */
   async flush(): Promise<void> {
-    for (const { connection } of this.subscribers) await connection!.ask(redisCommand('PING'));
+    await Promise.all([...this.subscribers].map(({ connection }) => connection!.ask(redisCommand('PING'))));
   }
 }
 
@@ -156,34 +162,36 @@ export class RedisBackend implements Backend {
     return this;
   }
 
-  requestsIn(bytes: Buffer): Request[] {
+  requestsIn(bytes: Buffer): (Request & Script)[] {
     this.#pending = this.#pending.length === 0 ? bytes : Buffer.concat([this.#pending, bytes]);
-    const found: Request[] = [];
+    const found: (Request & Script)[] = [];
     for (;;) {
       const length = this.#pending.length === 0 ? 0 : replyLength(this.#pending);
       if (length === 0) return found;
       const command = Buffer.from(this.#pending.subarray(0, length));
       this.#pending = Buffer.from(this.#pending.subarray(length));
-      found.push({ bytes: command, name: this.#nameOf(command) });
+      found.push({ bytes: command, ...this.#read(command) });
     }
   }
 
-  #nameOf(command: Buffer): string {
+  #read(command: Buffer): Script {
     const [, , name, size, second] = command.toString('latin1').split('\r\n', 5);
     const verb = name!.toLowerCase();
-    if (verb === 'evalsha') return `script ${this.#all.scriptOf(second!)}`;
+    if (verb === 'evalsha') return this.#all.scriptOf(second!);
     if (verb === 'eval') {
       const at = command.indexOf('\r\n', command.indexOf(size!)) + 2;
       const text = command.subarray(at, at + Number(size!.slice(1)));
-      return `script ${this.#all.scriptOf(createHash('sha1').update(text).digest('hex'))}`;
+      return this.#all.scriptOf(createHash('sha1').update(text).digest('hex'));
     }
-    return verb === 'client' || verb === 'info' ? `${verb} ${second?.toLowerCase() ?? ''}`.trim() : verb;
+    const words =
+      verb === 'client' || verb === 'info' ? `${verb} ${second?.toLowerCase() ?? ''}`.trim() : verb;
+    return { name: words, publishes: verb === 'publish' };
   }
 
-  async execute(request: Request): Promise<Buffer> {
+  async execute(request: Request & Script): Promise<Buffer> {
     const reply = await this.connection!.ask(request.bytes);
     if (request.name === 'subscribe') this.#all.subscribers.add(this);
-    if (this.#all.subscribers.size > 0) await this.#all.flush();
+    if (request.publishes) await this.#all.flush();
     if (!request.name.startsWith('info')) return reply;
     return Buffer.from(withIdentity(reply.toString('latin1'), this.server), 'latin1');
   }

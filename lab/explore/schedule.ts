@@ -1,7 +1,8 @@
 /**
- * One schedule: whole pipelines in this process, their clients, and what goes wrong, in an order that is chosen event by event.
+ * One world: whole pipelines in this process, their clients, and what goes wrong, in an order that is chosen event by event. Several sales
+ * are sold in it, one after the other; what is chosen for one of them is a schedule.
  *
- *   start the processes and load the sale, in order ──▶ events, as chosen ──▶ what went wrong ends ──▶ what is in progress ends, in order
+ *   start the processes ──▶ for each sale: load it ──▶ events, as chosen ──▶ what went wrong ends
  *        ──▶ time passes, and the background work settles ──▶ the rest of the stock is bought ──▶ the audit
  *
  * An event is the arrival of a request at a store, of an answer at a process, a timer that fires, a client's next request, or a fault.
@@ -22,14 +23,26 @@ const EVENT_MS = 0.1;
 /** Later ones end a schedule that never becomes quiet. */
 const MAX_DRAIN_STEPS = 5_000;
 
-export interface Plan extends Target {
+export interface SalePlan {
+  /** Its id. */
+  readonly n: number;
   readonly workload: Workload;
   readonly faults: readonly Fault[];
+}
+
+export interface Plan extends Target {
+  /** Whether Postgres has a synchronous standby. */
+  readonly isSynchronous: boolean;
+  readonly processes: number;
+  readonly sales: readonly SalePlan[];
   /** Seeds what is random in the code under test. */
   readonly seed: number;
   /** Whether what could have happened instead is recorded. */
   readonly isRecorded?: boolean;
 }
+
+/** Steps of a sale are counted from a multiple of it. */
+const SALE_STEPS = 10_000;
 
 interface Running {
   readonly script: readonly Action[];
@@ -56,18 +69,21 @@ export class Schedule {
   /** What was held while others went on, without names of processes. */
   readonly held = new Set<string>();
   readonly findings = new Set<string>();
-  /** Whether Redis lost what Postgres may not have. */
-  hasLostRedis = false;
+  /** Ten thousand times the sale that is sold, and the events since it began. */
   step = 0;
+  /** The sale that is sold now; 0: none. */
+  sale = 0;
+  confirmations = 0;
+  /** Whether the synchronous standby confirms nothing. */
+  isStandbyAway = false;
+  /** Whether what Postgres commits is checked. */
+  isChecked = false;
   /** The logical Redis that new connections of each process reach. */
   readonly redisOf: number[] = [];
   #lastRedis = 0;
   /** The Redis of the most processes, after the last failover. */
   mainRedis = 0;
-  /** What Postgres committed after this and before its standby was promoted is lost; µs since 1970. */
-  keptUntilUs = Number.POSITIVE_INFINITY;
-  promotedUs = 0;
-  readonly #running: Running[];
+  #running: readonly Running[] = [];
   readonly #ages = new Map<string, number>();
   #age = 0;
   /** Every process by its name, also one that has died. */
@@ -78,7 +94,7 @@ export class Schedule {
     this.servers = servers;
     this.clients = new Clients(plan.confirm === 'accepted', (error, doing) => this.defect(doing, error));
     const places = new Map<number, Place>();
-    for (let n = 0; n < plan.workload.processes; n++) {
+    for (let n = 0; n < plan.processes; n++) {
       this.redisOf.push(0);
       const { postgres, redis } = portsOf(n);
       const connect = (store: Place['store'], make: (link: Link) => ReturnType<Place['connect']>): Place => {
@@ -99,7 +115,25 @@ export class Schedule {
     servers.redis.pushed = (link, bytes) => {
       if (link.state === 'open') link.answers.push({ bytes, name: 'message' });
     };
-    this.#running = plan.workload.scripts.map((script) => ({ script, next: 0, asking: null }));
+  }
+
+  /** Begins to sell a sale. */
+  sell({ n, workload }: SalePlan): void {
+    this.sale = n;
+    this.step = n * SALE_STEPS;
+    this.#running = workload.scripts.map((script) => ({ script, next: 0, asking: null }));
+  }
+
+  /** The sales are over. */
+  close(): void {
+    this.sale = 0;
+    this.step = 0;
+    this.#running = [];
+  }
+
+  /** Ids. */
+  get sales(): readonly number[] {
+    return this.plan.sales.map(({ n }) => n);
   }
 
   get usesRedis(): boolean {
@@ -112,6 +146,11 @@ export class Schedule {
 
   found(what: string): void {
     this.findings.add(what);
+  }
+
+  /** Every logical Redis that has been used. */
+  get redises(): readonly number[] {
+    return Array.from({ length: this.#lastRedis + 1 }, (_, n) => n);
   }
 
   /** The logical Redis that no process has used. */
@@ -147,6 +186,15 @@ export class Schedule {
   events(withClients = true): Event[] {
     const found: Event[] = [];
     for (const link of this.network.links) this.#ofLink(link, found);
+    const { standby } = this.servers;
+    if (standby?.isAwaited() && !this.isStandbyAway) {
+      const age = this.#ageOf(`standby ${this.confirmations}`);
+      const run = () => {
+        this.confirmations++;
+        return standby.confirm();
+      };
+      found.push({ text: 'the standby confirms what it has', task: 'standby', age, weight: 0.5, run });
+    }
     this.#ofTimers(found);
     if (withClients) this.#ofClients(found);
     return found;
@@ -171,7 +219,13 @@ export class Schedule {
     const { name } = link;
     const isHeld = !this.isUp(link.owner);
     const event = (what: string, key: string, weight: number, run: () => Promise<void>) =>
-      found.push({ text: `${name}: ${what}`, task: name, age: this.#ageOf(`${name} ${key}`), weight, run });
+      found.push({
+        text: `${name}: ${what}`,
+        task: name,
+        age: this.#ageOf(`${link.id} ${key}`),
+        weight,
+        run,
+      });
     if (link.state === 'connecting' && !isHeld) event('connect', 'connect', 1, () => network.connect(link));
     const [request] = link.requests;
     const isDeliverable = link.backend !== null && link.waiting === null && !link.isSilent;
@@ -204,7 +258,8 @@ export class Schedule {
     const { postgres } = this.servers;
     const isLate = (sinceMs: number) => virtual.nowMs - sinceMs > limits.postgresStatementMs;
     const key = `late ${link.counts.executed}`;
-    if (link.waiting !== null && isLate(link.waitingSinceMs))
+    // A commit has no time, however long it waits for the standby.
+    if (link.waiting !== null && !postgres.isReplicating(link) && isLate(link.waitingSinceMs))
       event(`the time of ${link.waiting.name} is up`, key, 1, () => postgres.cancel(link));
     const idleSinceMs = link.requests.length > 0 ? null : postgres.idleSinceMs(link);
     if (idleSinceMs !== null && isLate(idleSinceMs))
@@ -223,10 +278,9 @@ export class Schedule {
     for (const [owner, timer] of first) {
       if (!this.isUp(owner)) continue;
       const laterMs = Math.max(0, timer.dueMs - virtual.nowMs);
-      const text = `${owner}: a timer fires${laterMs > 0 ? ` after ${laterMs.toFixed(0)} ms` : ''}`;
       // The oldest of all others comes first, and the earliest of the timers.
       found.push({
-        text,
+        text: `${owner}: a timer fires`,
         task: `${owner} timer`,
         age: 1e9 + timer.dueMs - 1.7e12,
         weight: laterMs > 100 ? 0.01 : 0.2,
@@ -259,7 +313,7 @@ export class Schedule {
     const asking = { at };
     running.asking = asking;
     await virtual.as(at.name, () => {
-      void this.clients.send(action, at.parts!).then(() => {
+      void this.clients.send(action, this.sale, at.parts!).then(() => {
         if (running.asking === asking) running.asking = null;
       });
     });
@@ -349,9 +403,27 @@ export class Schedule {
 
   /** What must hold whenever Postgres has committed something. */
   async afterStatement(link: Link, name: string): Promise<void> {
-    if (!WRITES.test(name) || this.servers.postgres.isOpen(link)) return;
-    const wrong = await this.servers.wrong();
+    if (!this.isChecked || !WRITES.test(name) || this.servers.postgres.isOpen(link)) return;
+    await this.check();
+  }
+
+  /**
+   * Redis has lost data: what Postgres does not have is lost.
+   * @param isKept whether the main Redis has lost nothing that it was told
+   */
+  async lostRedis(isKept = false): Promise<void> {
+    if (this.plan.confirm !== 'accepted') return;
+    const reserved = isKept ? await this.servers.reservations(this.mainRedis) : [];
+    const { orders } = await this.servers.committed();
+    // A reservation is "<user> <order> <reserved at>".
+    this.clients.lostRedis(new Set([...orders, ...reserved.map((one) => one.split(' ')[1]!)]));
+  }
+
+  /** What must hold in Postgres at any time. */
+  async check(): Promise<void> {
+    const { wrong, orders } = await this.servers.committed();
     if (wrong !== null) this.found(wrong);
+    this.clients.committed(orders);
   }
 }
 

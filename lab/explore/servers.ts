@@ -3,7 +3,7 @@
  * are emptied, and count from one again.
  */
 import { createHash } from 'node:crypto';
-import { chmodSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -17,19 +17,51 @@ import { buildClock } from '../servers/open.ts';
 import { MIGRATED, startPostgres } from '../servers/postgres-folder.ts';
 import { PostgresBackends } from './postgres-backends.ts';
 import { RedisBackends, redisCommand, withIdentity } from './redis-backends.ts';
+import { STANDBY, Standby } from './standby.ts';
 import { real, START_MS, virtual } from './virtual.ts';
+import { PRICE_CENTS } from './workload.ts';
 
-export interface ExploreServers extends AsyncDisposable {
+export interface Committed {
+  readonly wrong: string | null;
+  /** Ids. */
+  readonly orders: readonly string[];
+}
+
+/** The synchronous standby. */
+export interface StandbyControl {
+  /** Whether a commit waits for it. */
+  isAwaited(): boolean;
+  /** It has everything that is committed, and says so. */
+  confirm(): Promise<void>;
+  /** From now on commits may be visible that it lacks: it has what is visible now, until it confirms again. */
+  fallsBehind(): Promise<void>;
+  /** It is the primary now, with what it has. Every connection was closed before. */
+  promote(): Promise<void>;
+}
+
+interface NewSale {
+  readonly id: number;
+  readonly stock: number;
+  readonly maxPerOrder: number;
+}
+
+export interface ExploreServers {
   readonly postgres: PostgresBackends;
   readonly redis: RedisBackends;
   /** One connection of the owner: what it reads is not part of a schedule. */
   readonly sql: pg.Pool;
   /** The URL of the service, but for its port. */
   readonly databaseUrl: URL;
-  /** What breaks a promise in what Postgres has committed; null: nothing. */
-  wrong(): Promise<string | null>;
+  /** The orders that Postgres has, and what breaks a promise there; null: nothing. */
+  committed(): Promise<Committed>;
   /** Empties both. */
   reset(): Promise<void>;
+  /** Adds sales. Their rows are committed, and nothing has loaded them. */
+  addSales(sales: readonly NewSale[]): Promise<void>;
+  /** Reservations in a logical Redis, as its scripts write them; of the sales that were loaded there last. */
+  reservations(server: number): Promise<readonly string[]>;
+  /** Null: commits wait for no standby. */
+  readonly standby: StandbyControl | null;
   /** Copies what one logical Redis has into another. */
   copyRedis(from: number, to: number): Promise<void>;
   emptyRedis(server: number): Promise<void>;
@@ -37,6 +69,7 @@ export interface ExploreServers extends AsyncDisposable {
   readRedis(server: number): Promise<Redis>;
 }
 
+/** In memory, where there is such a folder: the clock is written with every event, and Postgres with every commit. */
 const MEMORY = '/dev/shm';
 
 /** Redis allows sixteen logical databases: the servers of a schedule. */
@@ -49,80 +82,142 @@ const POSTGRES_ARGS = Object.entries({
   autovacuum: 'off',
   jit: 'off',
   deadlock_timeout: '1h',
-  max_wal_size: '4GB',
+  wal_sender_timeout: '0',
+  dynamic_shared_memory_type: 'mmap',
+  max_wal_size: '256MB',
 }).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
 
 /** A thread that sleeps until an instant of the virtual clock would never sleep. */
 const REDIS_ARGS = ['--appendonly', 'no', '--jemalloc-bg-thread', 'no'];
 
-export async function openServers(): Promise<ExploreServers> {
-  const folder = await temporaryFolder('stampede-explore-');
+/** Those of a process: the synchronous Postgres is another server, with the same Redis. */
+export interface AllServers extends AsyncDisposable {
+  of(plan: { readonly isSynchronous: boolean }): ExploreServers;
+}
+
+export async function openServers(): Promise<AllServers> {
+  const folder = await temporaryFolder('stampede-explore-', existsSync(MEMORY) ? MEMORY : undefined);
   const clock = await buildClock(folder);
   if (clock === null)
     throw new Error(
       'The explorer needs a C compiler named cc, for the clocks of the servers: apt-get install gcc',
     );
-  // In memory, where there is such a folder: it is written with every event.
-  const clockFile = join(existsSync(MEMORY) ? MEMORY : folder, `stampede-clock-${process.pid}`);
+  const clockFile = join(folder, 'clock');
   writeFileSync(clockFile, Buffer.alloc(8));
   virtual.openClock(clockFile);
   const sockets = join(folder, 'sockets');
   mkdirSync(sockets, { mode: 0o777 });
   chmodSync(sockets, 0o777); // the servers have accounts of their own
-  const redisSocket = join(sockets, 'redis');
   const environment = { LD_PRELOAD: clock, STAMPEDE_VIRTUAL_CLOCK: clockFile };
-  const [postgres, redis] = await Promise.all([
-    startPostgres({
-      folder: join(folder, 'postgres'),
-      args: [...POSTGRES_ARGS, '-c', `unix_socket_directories=${sockets}`],
-      environment,
-    }),
-    startRedisServer({
-      folder: join(folder, 'redis'),
-      args: [...REDIS_ARGS, '--unixsocket', redisSocket, '--unixsocketperm', '777'],
-      environment,
-    }),
+  const [plain, synchronous, redis] = await Promise.all([
+    openPostgres({ folder: join(folder, 'plain'), sockets, environment, isSynchronous: false }),
+    openPostgres({ folder: join(folder, 'synchronous'), sockets, environment, isSynchronous: true }),
+    openRedis(join(folder, 'redis'), join(sockets, 'redis'), environment),
   ]);
-  const admin = await connected(postgres.url('postgres'));
+  return {
+    of: ({ isSynchronous }) => together(isSynchronous ? synchronous : plain, redis),
+    async [Symbol.asyncDispose]() {
+      await Promise.all([plain, synchronous, redis].map((server) => server.end()));
+      await rm(folder, { recursive: true, force: true, maxRetries: 10 });
+    },
+  };
+}
+
+interface Opening {
+  readonly folder: string;
+  readonly sockets: string;
+  readonly environment: Record<string, string>;
+  readonly isSynchronous: boolean;
+}
+
+type OpenPostgres = Awaited<ReturnType<typeof openPostgres>>;
+type OpenRedis = Awaited<ReturnType<typeof openRedis>>;
+
+async function openPostgres({ folder, sockets, environment, isSynchronous }: Opening) {
+  const args = [...POSTGRES_ARGS, '-c', `unix_socket_directories=${sockets}`];
+  const server = await startPostgres({ folder, args, environment });
+  const admin = await connected(server.url('postgres'));
   await admin.query(`CREATE DATABASE explore TEMPLATE ${MIGRATED}`);
   await admin.query('ALTER DATABASE explore SET plan_cache_mode = force_generic_plan');
   await admin.end();
-  await trustEverybody(folder, postgres.url('explore'));
+  const url = server.url('explore');
+  await trustEverybody(folder, url);
+  const owner = await connected(url);
+  await owner.query(SCHEMA);
+  await owner.end();
   const sql = new pg.Pool({
-    connectionString: postgres.url('explore'),
-    ...{ max: 1, idleTimeoutMillis: 0, stream: () => new real.Socket() },
+    connectionString: url,
+    ...{ max: 1, idleTimeoutMillis: 0, stream: () => new real.Socket(), Client: PreparingClient },
+    // It copies tables, without their triggers, and waits for no standby.
+    options: '-c session_replication_role=replica -c synchronous_commit=local',
   });
-  const reader = new Redis(redis.port);
-  await sql.query(SCHEMA);
+  const path = join(sockets, `.s.PGSQL.${server.port}`);
+  const backends = new PostgresBackends({ sql, path, isSynchronous });
+  const standby = isSynchronous ? await openStandby(sql, path, new URL(url).username, backends) : null;
+  return {
+    ...{ sql, backends, standby, databaseUrl: new URL(serviceUrlOf(url)) },
+    async end() {
+      standby?.end();
+      await sql.end();
+      await server.kill();
+    },
+  };
+}
+
+async function openRedis(folder: string, socket: string, environment: Record<string, string>) {
+  const args = [...REDIS_ARGS, '--unixsocket', socket, '--unixsocketperm', '777'];
+  const server = await startRedisServer({ folder, args, environment });
+  const reader = new Redis(server.port);
   const scripts = allScripts();
   for (const { text } of scripts) await reader.script('LOAD', text);
-  const redisBackends = new RedisBackends(
-    redisSocket,
-    new Map(scripts.map(({ hash, name }) => [hash, name])),
-  );
+  const known = scripts.map(({ hash, name, text }) => {
+    return [hash, { name: `script ${name}`, publishes: text.includes('PUBLISH') }] as const;
+  });
   return {
-    postgres: new PostgresBackends({ sql, path: join(sockets, `.s.PGSQL.${postgres.port}`) }),
-    redis: redisBackends,
-    sql,
-    databaseUrl: new URL(serviceUrlOf(postgres.url('explore'))),
-    async wrong() {
-      const { rows } = await sql.query<{ wrong: string | null }>({ name: 'wrong', text: WRONG });
-      return rows[0]!.wrong;
+    ...{ reader, backends: new RedisBackends(socket, new Map(known)) },
+    async end() {
+      reader.disconnect();
+      await server.kill();
+    },
+  };
+}
+
+function together(
+  { backends: postgres, sql, standby, databaseUrl }: OpenPostgres,
+  { reader, backends: redis }: OpenRedis,
+): ExploreServers {
+  return {
+    ...{ postgres, redis, sql, standby, databaseUrl },
+    async committed() {
+      const { rows } = await sql.query<Committed>(COMMITTED);
+      return rows[0]!;
     },
     async reset() {
       virtual.setNow(START_MS);
       await Promise.all([
         sql.query('SELECT explore.reset()'),
-        redisBackends.control.ask(redisCommand('FLUSHALL', 'ASYNC')),
+        redis.control.ask(redisCommand('FLUSHALL', 'ASYNC')),
+        standby?.confirm(),
       ]);
     },
+    async addSales(sales) {
+      const columns = [
+        sales.map(({ id }) => id),
+        sales.map(({ stock }) => stock),
+        sales.map((one) => one.maxPerOrder),
+      ];
+      await sql.query(ADD_SALES, [...columns, PRICE_CENTS]);
+    },
+    async reservations(server) {
+      const { rows } = await sql.query<{ id: number; epoch: number }>(LOADED);
+      const sales = rows.flatMap(({ id, epoch }) => [id, epoch]);
+      return (await reader.eval(RESERVATIONS, 0, server, ...sales)) as string[];
+    },
     async copyRedis(from, to) {
-      const script = `redis.call('SELECT', ARGV[1]) for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', ARGV[2], 'REPLACE') end`;
-      await redisBackends.control.ask(redisCommand('EVAL', script, 0, from, to));
+      await redis.control.ask(redisCommand('EVAL', COPY, 0, from, to));
     },
     async emptyRedis(server) {
-      const script = `redis.call('SELECT', ARGV[1]) redis.call('FLUSHDB', 'ASYNC')`;
-      await redisBackends.control.ask(redisCommand('EVAL', script, 0, server));
+      await redis.control.ask(redisCommand('EVAL', EMPTY, 0, server));
     },
     async readRedis(server) {
       await reader.select(server);
@@ -130,14 +225,83 @@ export async function openServers(): Promise<ExploreServers> {
         info: async () => withIdentity(await reader.info(), server),
       });
     },
-    async [Symbol.asyncDispose]() {
-      reader.disconnect();
-      await sql.end();
-      await Promise.all([postgres.kill(), redis.kill()]);
-      rmSync(clockFile, { force: true });
-      await rm(folder, { recursive: true, force: true, maxRetries: 10 });
+  };
+}
+
+const EMPTY = `redis.call('SELECT', ARGV[1]) redis.call('FLUSHDB', 'ASYNC')`;
+const COPY = `
+  redis.call('SELECT', ARGV[1])
+  for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', ARGV[2], 'REPLACE') end`;
+const RESERVATIONS = `
+  redis.call('SELECT', ARGV[1])
+  local found = {}
+  for i = 2, #ARGV, 2 do
+    local key = 'stampede:{sale:' .. ARGV[i] .. '}:'
+    if redis.call('HGET', key .. 'state', 'epoch') == ARGV[i + 1] then
+      for _, one in ipairs(redis.call('ZRANGE', key .. 'reservations', 0, -1)) do table.insert(found, one) end
+    end
+  end
+  return found`;
+const LOADED = 'SELECT id, mirror_epoch AS epoch FROM sales WHERE mirror_epoch IS NOT NULL';
+
+async function openStandby(
+  sql: pg.Pool,
+  path: string,
+  user: string,
+  backends: PostgresBackends,
+): Promise<StandbyControl & { end(): void }> {
+  const lsnOf = async () =>
+    (await sql.query<{ lsn: string }>('SELECT pg_current_wal_lsn() AS lsn')).rows[0]!.lsn;
+  const [high, low] = (await lsnOf()).split('/');
+  // From the beginning of a page.
+  const from = `${high}/${(Number.parseInt(low!, 16) & ~0x1fff).toString(16)}`;
+  const connection = await Standby.connect(path, user, from);
+  let isEnding = false;
+  void connection.ended.then(() => {
+    if (!isEnding) throw new Error('Postgres has ended the connection of the standby');
+  });
+  await sql.query(`ALTER SYSTEM SET synchronous_standby_names = '${STANDBY}'`);
+  await sql.query('SELECT pg_reload_conf()');
+  /** Whether `explore.save()` has what it has; else it has all that is visible. */
+  let isBehind = false;
+  const confirm = async () => {
+    isBehind = false;
+    const [before, after] = (await lsnOf()).split('/').map((part) => BigInt(`0x${part}`));
+    connection.confirm((before! << 32n) | after!);
+    await backends.replicated();
+  };
+  const isKnown = `SELECT FROM pg_stat_replication WHERE sync_state = 'sync'`;
+  do await confirm();
+  while ((await sql.query(isKnown)).rowCount === 0);
+  const fallsBehind = async () => {
+    if (!isBehind) await sql.query('SELECT explore.save()');
+    isBehind = true;
+  };
+  return {
+    isAwaited: () => backends.replicating.size > 0,
+    confirm,
+    fallsBehind,
+    async promote() {
+      await fallsBehind();
+      await sql.query('SELECT explore.promote()');
+      isBehind = false;
+    },
+    end() {
+      isEnding = true;
+      connection.end();
     },
   };
+}
+
+/** Prepares every statement: each is planned once, and not in each schedule again. */
+class PreparingClient extends pg.Client {
+  // biome-ignore lint/suspicious/noExplicitAny: one of its ten overloads
+  override query(statement: any, ...rest: any[]): any {
+    if (typeof statement !== 'string') return super.query(statement, ...rest);
+    const [values, ...others] = Array.isArray(rest[0]) ? rest : [[], ...rest];
+    const name = createHash('md5').update(statement).digest('hex');
+    return super.query({ name, text: statement, values }, ...others);
+  }
 }
 
 async function connected(connectionString: string): Promise<pg.Client> {
@@ -150,8 +314,8 @@ async function connected(connectionString: string): Promise<pg.Client> {
 /** The connections of links say no password: the greeting of the server is the same for each. */
 async function trustEverybody(folder: string, url: string): Promise<void> {
   writeFileSync(
-    join(folder, 'postgres', 'data', 'pg_hba.conf'),
-    'host all all 127.0.0.1/32 trust\nlocal all all trust\n',
+    join(folder, 'data', 'pg_hba.conf'),
+    'host all all 127.0.0.1/32 trust\nlocal all all trust\nlocal replication all trust\n',
   );
   const client = await connected(url);
   await client.query('SELECT pg_reload_conf()');
@@ -196,8 +360,8 @@ const SCHEMA = `
   GRANT SELECT ON explore.timeline TO PUBLIC;
   GRANT USAGE ON SEQUENCE explore.epochs TO PUBLIC;
   ALTER FUNCTION pg_catalog.pg_walfile_name(pg_lsn) RENAME TO real_walfile_name; -- a built-in one cannot be replaced
-  CREATE FUNCTION pg_catalog.pg_walfile_name(lsn pg_lsn) RETURNS text LANGUAGE sql STABLE AS
-    $$ SELECT lpad(to_hex(n), 8, '0') || '0000000000000000' FROM explore.timeline $$;
+  CREATE FUNCTION pg_catalog.pg_walfile_name(lsn pg_lsn) RETURNS text LANGUAGE plpgsql STABLE AS
+    $$ BEGIN RETURN (SELECT lpad(to_hex(n), 8, '0') || '0000000000000000' FROM explore.timeline); END $$;
 
   CREATE FUNCTION explore.tables() RETURNS SETOF text LANGUAGE sql AS $$
     SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public' AND tablename <> '_prisma_migrations' ORDER BY 1 $$;
@@ -213,20 +377,24 @@ const SCHEMA = `
       statements := statements || format('PERFORM setval(%L, 1, false); ', 'public.' || name);
     END LOOP;
     EXECUTE format($f$
-      CREATE FUNCTION explore.reset() RETURNS void LANGUAGE plpgsql SET session_replication_role = 'replica' AS $body$
+      CREATE FUNCTION explore.reset() RETURNS void LANGUAGE plpgsql AS $body$
       BEGIN %s PERFORM setval('explore.epochs', 1, false); UPDATE explore.timeline SET n = 1 WHERE n <> 1; END $body$ $f$, statements);
     SELECT string_agg(format('DELETE FROM explore.copy_%1$s; INSERT INTO explore.copy_%1$s SELECT * FROM public.%1$s; ', t), '') INTO statements FROM explore.tables() AS t;
     EXECUTE format($f$ CREATE FUNCTION explore.save() RETURNS void LANGUAGE plpgsql AS $body$ BEGIN %s END $body$ $f$, statements);
     SELECT string_agg(format('DELETE FROM public.%1$s; INSERT INTO public.%1$s SELECT * FROM explore.copy_%1$s; ', t), '') INTO statements FROM explore.tables() AS t;
     EXECUTE format($f$
-      CREATE FUNCTION explore.promote() RETURNS void LANGUAGE plpgsql SET session_replication_role = 'replica' AS $body$
+      CREATE FUNCTION explore.promote() RETURNS void LANGUAGE plpgsql AS $body$
       BEGIN %s UPDATE explore.timeline SET n = n + 1; END $body$ $f$, statements);
   END $$;
 `;
 
-/** What breaks a promise in what Postgres has committed, in words; null: nothing. A prepared statement, which is planned once. */
-const WRONG = `
-    SELECT string_agg(what, '; ') AS wrong FROM (
+const ADD_SALES = `
+    INSERT INTO sales (id, name, stock, max_per_order, price_cents) OVERRIDING SYSTEM VALUE
+    SELECT id, 'sale ' || id, stock, most, $4 FROM unnest($1::int[], $2::int[], $3::int[]) AS given (id, stock, most)`;
+
+/** What breaks a promise in what Postgres has committed, in words; null: nothing. */
+const COMMITTED = `
+    SELECT string_agg(what, '; ') AS wrong, array(SELECT id::text FROM orders) AS orders FROM (
       SELECT format('sale %s: %s sold of %s', id, sold + oversold, stock) AS what FROM sales WHERE sold > stock OR oversold > 0
       UNION ALL
       SELECT format('sale %s: sold is %s, active orders have %s units', s.id, s.sold + s.oversold, coalesce(sum(o.quantity), 0))
@@ -239,7 +407,9 @@ const WRONG = `
       SELECT format('order %s has %s refunds of payment %s', payload->>'orderId', count(*), payload->>'paymentNotificationId') FROM tasks
       WHERE kind = 'refund' GROUP BY payload->>'orderId', payload->>'paymentNotificationId' HAVING count(*) > 1
       UNION ALL
-      SELECT format('order %s has points %s', o.id, p.points) FROM orders AS o
-      CROSS JOIN LATERAL (SELECT coalesce(sum(points), 0) AS points FROM points_entries WHERE source_id LIKE o.id || '%' AND user_id = o.user_id) AS p
-      WHERE p.points <> CASE WHEN o.status IN ('pending', 'paid') THEN points_earned(o.price_cents * o.quantity) ELSE 0 END
+      SELECT format('%s has points %s', user_id, sum(points)) FROM (
+        SELECT user_id, -points AS points FROM points_entries
+        UNION ALL
+        SELECT user_id, points_earned(price_cents * quantity) FROM orders WHERE status IN ('pending', 'paid')
+      ) AS points GROUP BY user_id HAVING sum(points) <> 0
     ) AS found`;

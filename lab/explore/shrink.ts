@@ -2,23 +2,23 @@
 import { type Deviations, deviating } from './choose.ts';
 import { type Played, play } from './play.ts';
 import type { Plan } from './schedule.ts';
-import type { ExploreServers } from './servers.ts';
+import type { AllServers } from './servers.ts';
 
 export interface Shrunk {
   readonly plan: Plan;
   readonly played: Played;
-  /** Schedules that were played. */
-  readonly tries: number;
 }
 
+type Sale = Plan['sales'][number];
+
 /**
- * @param deviations of the schedule with the finding
+ * @param deviations of the world with the finding
  * @returns null: the finding does not come back when it is played again
  */
 export async function shrink(
   plan: Plan,
   deviations: Deviations,
-  servers: ExploreServers,
+  servers: AllServers,
   maxTries: number,
 ): Promise<Shrunk | null> {
   let tries = 0;
@@ -26,7 +26,7 @@ export async function shrink(
   const attempt = async (smaller: Plan, kept: Deviations): Promise<boolean> => {
     if (best !== null && tries >= maxTries) return false;
     tries++;
-    const played = await play(smaller, servers, deviating(kept));
+    const played = await play(smaller, servers, () => deviating(kept));
     if (played.findings.length === 0) return false;
     // What was not possible is no deviation.
     best = { plan: smaller, kept: played.deviations, played };
@@ -34,21 +34,24 @@ export async function shrink(
   };
   if (!(await attempt(plan, deviations))) return null;
   const now = () => best as NonNullable<typeof best>;
+  const withSale = (n: number, sale: Sale) =>
+    attempt({ ...now().plan, sales: now().plan.sales.with(n, sale) }, now().kept);
 
-  for (let n = now().plan.faults.length - 1; n >= 0; n--)
-    await attempt({ ...now().plan, faults: now().plan.faults.toSpliced(n, 1) }, now().kept);
-  for (let n = now().plan.workload.scripts.length - 1; n >= 0; n--) {
-    const { workload } = now().plan;
-    if (
-      await attempt(
-        { ...now().plan, workload: { ...workload, scripts: workload.scripts.toSpliced(n, 1) } },
-        now().kept,
-      )
-    )
-      continue;
-    for (let length = workload.scripts[n]!.length - 1; length > 0; length--) {
-      const scripts = now().plan.workload.scripts.with(n, workload.scripts[n]!.slice(0, length));
-      if (!(await attempt({ ...now().plan, workload: { ...workload, scripts } }, now().kept))) break;
+  // A world of the last sales, then of the first ones.
+  for (let n = now().plan.sales.length - 1; n >= 0; n--)
+    if (now().plan.sales.length > 1)
+      await attempt({ ...now().plan, sales: now().plan.sales.toSpliced(n, 1) }, now().kept);
+  for (const n of now().plan.sales.keys()) {
+    const sale = () => now().plan.sales[n]!;
+    for (let f = sale().faults.length - 1; f >= 0; f--)
+      await withSale(n, { ...sale(), faults: sale().faults.toSpliced(f, 1) });
+    const withScripts = (scripts: Sale['workload']['scripts']) =>
+      withSale(n, { ...sale(), workload: { ...sale().workload, scripts } });
+    for (let s = sale().workload.scripts.length - 1; s >= 0; s--) {
+      const { scripts } = sale().workload;
+      if (await withScripts(scripts.toSpliced(s, 1))) continue;
+      for (let length = scripts[s]!.length - 1; length > 0; length--)
+        if (!(await withScripts(sale().workload.scripts.with(s, scripts[s]!.slice(0, length))))) break;
     }
   }
   // Half of the deviations at a time, then a quarter, down to each (Zeller's ddmin).
@@ -59,5 +62,5 @@ export async function shrink(
       if (!isSmaller) from += size;
       if (tries >= maxTries) break;
     }
-  return { plan: now().plan, played: now().played, tries };
+  return { plan: now().plan, played: now().played };
 }

@@ -6,8 +6,8 @@ import { join } from 'node:path';
 export const ODD_NAME = `stampede test #%41 "q" $HOME é's`;
 
 /** A new folder that other accounts may enter: servers that root starts run as another account. */
-export async function temporaryFolder(prefix: string): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), prefix));
+export async function temporaryFolder(prefix: string, within: string = tmpdir()): Promise<string> {
+  const folder = await mkdtemp(join(within, prefix));
   await chmod(folder, 0o755);
   return folder;
 }

@@ -34,8 +34,7 @@ export async function judge(
   saleId: number,
   answers: readonly Answer[] = [],
 ): Promise<Judged> {
-  const stores = await readNow(sql, redis, saleId);
-  if ('unreadable' in stores.postgres) throw new Error(stores.postgres.unreadable);
+  const stores = (await readNow(sql, redis, [saleId])).get(saleId)!;
   const { sale, orders } = stores.postgres;
   const active = unitsOf(orders.filter((order) => order.saleId === saleId && isActive(order)));
   const history = answers.flatMap((answer, id) => recordOf(answer, saleId, id));
@@ -59,7 +58,7 @@ export async function judgeHistory(
   history: () => readonly HistoryRecord[],
 ): Promise<string[]> {
   const before = [...history()];
-  const stores = await readNow(sql, null, saleId);
+  const stores = (await readNow(sql, null, [saleId])).get(saleId)!;
   // Requests that were sent meanwhile may have taken effect.
   const meanwhile = history()
     .slice(before.length)
@@ -73,5 +72,5 @@ export async function judgeHistory(
 
 /** What is left between the stores, in words. @param redis null: the strategy does not use it */
 export async function pendingWork(sql: pg.Pool, redis: Redis | null, saleId: number): Promise<string[]> {
-  return findingsOf(BETWEEN, [], await readNow(sql, redis, saleId));
+  return findingsOf(BETWEEN, [], (await readNow(sql, redis, [saleId])).get(saleId)!);
 }

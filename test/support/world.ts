@@ -232,8 +232,7 @@ export class TestSale {
   }
 
   async linearity(): Promise<Linearity> {
-    const { postgres } = await readNow(this.world.stores.sql, null, this.id);
-    if ('unreadable' in postgres) throw new Error(postgres.unreadable);
+    const { postgres } = (await readNow(this.world.stores.sql, null, [this.id])).get(this.id)!;
     const orders = postgres.orders.filter(({ saleId }) => saleId === this.id);
     return linearityOf(this.stock, this.ledger.history, orders);
   }
