@@ -47,7 +47,6 @@ export const FULL_ONLY = [
   'test/orders/isolation.test.ts',
   'test/orders/outages.test.ts',
   'test/orders/oversold.test.ts',
-  'test/orders/random-faults.test.ts',
   'test/commands/reconcile.test.ts',
   'test/orders/replicated.test.ts',
   'test/orders/sale-refunds.test.ts',
@@ -74,13 +73,15 @@ export const TIMED = ['test/http/flood.test.ts', 'test/http/rolling-restart.test
 /** Files with tests of both tiers; test/support/tier.ts says which ones run. */
 export const IN_BOTH = [
   'test/contract/*.test.ts',
-  'test/orders/kill.test.ts',
   'test/orders/redis-loss.test.ts',
   'test/store/pipeline.test.ts',
 ];
 
 /** Files that run in the nightly size alone. */
-export const NIGHTLY: readonly string[] = ['test/local/deleted-folder.test.ts'];
+export const NIGHTLY: readonly string[] = [
+  'test/local/deleted-folder.test.ts',
+  'test/orders/random-faults.test.ts',
+];
 
 /** Files that have nothing left for the full tier. */
 export const QUICK_ONLY = [

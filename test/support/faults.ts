@@ -101,10 +101,12 @@ export const BREAKS = {
     process.kill(rows[0]!.pid, 'SIGKILL');
   },
 } as const;
-type Break = keyof typeof BREAKS;
-
 /** Ends every wait for the standby until `isOver`. */
-export async function breakWaits(pair: PostgresPair, how: Break, isOver: () => boolean): Promise<void> {
+export async function breakWaits(
+  pair: PostgresPair,
+  how: keyof typeof BREAKS,
+  isOver: () => boolean,
+): Promise<void> {
   while (!isOver()) {
     const { rows } = await pair
       .sql()
@@ -116,18 +118,6 @@ export async function breakWaits(pair: PostgresPair, how: Break, isOver: () => b
 }
 
 const oneOf = <T>(all: readonly T[], random: Random): T => all[Math.floor(random() * all.length)]!;
-
-/** Cuts replication, ends the waits of commits for the standby for a while, and promotes it. @returns what was drawn */
-export async function commitCancelled(pair: PostgresPair, random: Random): Promise<string> {
-  const how = oneOf(Object.keys(BREAKS) as Break[], random);
-  const ending = oneOf(['kill', 'cut'] as const, random);
-  await sleep(random() * 3_000);
-  await pair.cutReplication(false);
-  const untilMs = performance.now() + 1_000 + random() * 3_000;
-  await breakWaits(pair, how, () => performance.now() > untilMs);
-  await pair.failOver(ending);
-  return `${how}, ${ending}`;
-}
 
 /** Fails Redis over, and back after a while. @returns what was drawn */
 export async function thereAndBack(sentinels: Sentinels, random: Random): Promise<string> {

@@ -17,12 +17,9 @@ export class Service implements AsyncDisposable {
   readonly links: { readonly postgres: TcpProxy; readonly redis: TcpProxy };
   /** Resolves once it listens. */
   url: Promise<string>;
-  isStarting = false;
   #listens: (url: string) => void = () => {};
   #run: Run | null = null;
   #inside: TestService | null = null;
-  #upSinceMs: number | null = null;
-  #upMs = 0;
   readonly #env: Environment;
   readonly #isProcess: boolean;
   readonly #log: string[] = [];
@@ -52,61 +49,46 @@ export class Service implements AsyncDisposable {
     return this.#run!.process.pid!;
   }
 
-  /** Total milliseconds that it was up. */
-  get upMs(): number {
-    return this.#upMs + (this.#upSinceMs === null ? 0 : performance.now() - this.#upSinceMs);
-  }
-
   get log(): readonly string[] {
     return [...this.#log, ...((this.#run ?? this.#inside)?.log ?? [])];
   }
 
-  /** Starts the service; again if a crash hits the start, and a few times if it gives up on a slow machine. */
-  async start(more: Environment = {}): Promise<void> {
-    const env = { ...this.#env, ...more };
-    const url = this.#isProcess ? await this.#launched(env) : await this.#startedHere(env);
-    this.#upSinceMs = performance.now();
-    this.#listens(url);
+  /** Starts the service, and a few times again if it gives up on a slow machine. */
+  async start(): Promise<void> {
+    this.#listens(this.#isProcess ? await this.#launched() : await this.#startedHere());
   }
 
-  async #startedHere(env: Environment): Promise<string> {
+  async #startedHere(): Promise<string> {
     for (let failures = 0; this.#inside === null; )
-      this.#inside = await startService(env).catch((error: Error) => {
+      this.#inside = await startService(this.#env).catch((error: Error) => {
         if (++failures === START_TRIES) throw error;
         return null;
       });
     return this.#inside.url;
   }
 
-  async #launched(env: Environment): Promise<string> {
+  async #launched(): Promise<string> {
     await this.#ended();
-    for (let failures = 0; ; ) {
-      this.isStarting = true;
-      const run = launch(env);
+    for (let failures = 1; ; failures++) {
+      const run = launch(this.#env);
       this.#run = run;
       const url = await run.url;
-      this.isStarting = false;
       if (url !== null) return url;
-      if (run.process.signalCode !== 'SIGKILL' && ++failures === START_TRIES)
-        throw new Error(`the service does not start:\n${run.log.join('\n')}`);
+      if (failures === START_TRIES) throw new Error(`the service does not start:\n${run.log.join('\n')}`);
       await this.#ended();
     }
   }
 
-  /** SIGKILL now; `kill` and `start` wait for its end. */
-  crash(): void {
-    this.#run?.process.kill('SIGKILL');
-    this.#fall();
-  }
-
   async kill(): Promise<void> {
-    this.crash();
+    this.#run?.process.kill('SIGKILL');
+    this.url = this.#down();
     await this.#ended();
   }
 
   /** SIGTERM, and waits for the end. @returns the exit code */
   async stop(): Promise<number | null> {
     const code = await this.#run!.stop();
+    this.url = this.#down();
     await this.#ended();
     return code;
   }
@@ -121,16 +103,8 @@ export class Service implements AsyncDisposable {
     const run = this.#run;
     if (run === null) return;
     await run.ended;
-    this.#fall();
     this.#log.push(...run.log);
     this.#run = null;
-  }
-
-  #fall(): void {
-    if (this.#upSinceMs === null) return;
-    this.#upMs = this.upMs;
-    this.#upSinceMs = null;
-    this.url = this.#down();
   }
 
   #down(): Promise<string> {

@@ -2,64 +2,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Random, seededRandom } from '../../lab/kit/random.ts';
 import { post } from './client.ts';
-import { CustomerLeft, type TestSale } from './world.ts';
+import type { TestSale } from './world.ts';
 
 export type Workload = (sale: TestSale, random: Random) => Promise<void>;
-
-/** What a customer does with an order. An impatient one leaves when no answer comes. */
-type Role = (sale: TestSale, user: string, order: { orderId: string; patient: boolean }) => Promise<unknown>;
-
-const ROLES: readonly Role[] = [
-  function keeps(sale, user, { patient }) {
-    return sale.retry('purchase', user, { patient });
-  },
-  async function cancels(sale, user, order) {
-    await sale.retry('cancel', user, order);
-    await sale.retry('cancel', user, order);
-  },
-  async function pays(sale, user, order) {
-    await Promise.all([sale.retry('pay', user, order), sale.retry('pay', user, order)]);
-    await sale.retry('pay', user, { ...order, notificationId: `again-${order.orderId}` });
-  },
-  function forgets(sale, user, { orderId }) {
-    return sale.expire(user, orderId);
-  },
-  async function paysLate(sale, user, order) {
-    await sale.expire(user, order.orderId);
-    await Promise.all([sale.retry('pay', user, order), sale.retry('pay', user, order)]);
-  },
-  async function returns(sale, user, order) {
-    await sale.retry('cancel', user, order);
-    await sale.retry('purchase', user, { patient: order.patient });
-  },
-  function wavers(sale, user, order) {
-    return Promise.all([sale.retry('cancel', user, order), sale.retry('pay', user, order)]);
-  },
-];
-
-/** How many customers `everyRole` sends. */
-export const CUSTOMERS = 2 * ROLES.length;
-
-/** Two customers of each role come within a second; one of them buys twice at once. */
-export const everyRole: Workload = async (sale, random) => {
-  const pause = (mostMs = 200) => sleep(random() * mostMs);
-  const patience = Array.from({ length: CUSTOMERS }, () => random() < 0.6);
-  await Promise.all(
-    patience.map(async (patient, i) => {
-      const user = String(i);
-      const buy = () => sale.retry('purchase', user, { patient });
-      try {
-        await pause(800);
-        const [{ status, body }] = await Promise.all([buy(), i < ROLES.length ? buy() : null]);
-        await pause();
-        if (status < 300)
-          await ROLES[i % ROLES.length]!(sale, user, { orderId: String(body.orderId), patient });
-      } catch (error) {
-        if (!(error instanceof CustomerLeft)) throw error;
-      }
-    }),
-  );
-};
 
 /** Few customers, with pauses: a request that takes effect late finds a free unit only in a quiet moment. */
 const TRADERS = 5;

@@ -54,7 +54,7 @@ export class World implements AsyncDisposable {
 
   static async open({ services = 1, ...options }: WorldOptions): Promise<World> {
     const world = new World(options, options.stores ?? (await openTestStores()));
-    await Promise.all(Array.from({ length: services }, () => world.start()));
+    await Promise.all(Array.from({ length: services }, () => world.#start()));
     return world;
   }
 
@@ -63,18 +63,11 @@ export class World implements AsyncDisposable {
     return strategies.get(this.strategy)!.description.store !== 'postgres';
   }
 
-  async start(env: Environment = {}): Promise<Service> {
-    const service = await this.add(env);
-    await service.start();
-    return service;
-  }
-
-  /** Adds a service that is not started yet. */
-  async add(env: Environment = {}): Promise<Service> {
-    const all = { STRATEGY: this.strategy, ...envOf(this.stores), ...this.#env, ...env };
-    const service = await Service.open(all, this.#areProcesses);
+  async #start(): Promise<void> {
+    const env = { STRATEGY: this.strategy, ...envOf(this.stores), ...this.#env };
+    const service = await Service.open(env, this.#areProcesses);
     this.services.push(service);
-    return service;
+    await service.start();
   }
 
   /** Where the next request goes: the services take turns. */
@@ -112,13 +105,7 @@ export interface RequestOptions {
   readonly url?: string;
   /** By default the customer's latest. */
   readonly orderId?: string;
-  /** False: the customer leaves when no answer comes. */
-  readonly patient?: boolean;
-  readonly notificationId?: string;
 }
-
-/** A customer left because no answer came. */
-export class CustomerLeft extends Error {}
 
 /** A sale and its customers. Users are named `<sale>-<user>` to the service: points belong to users of all sales. */
 export class TestSale {
@@ -147,10 +134,11 @@ export class TestSale {
     const units = this.#unitsOf(user);
     if (action === 'purchase')
       return this.ledger.record({ op: action, userId, units }, attempt(at, this.id, userId, units));
-    const { orderId = this.orderOf(user), notificationId = `n-${orderId}` } = options;
+    const { orderId = this.orderOf(user) } = options;
     if (action === 'cancel') return this.ledger.record({ op: action, userId, orderId }, cancel(at, orderId));
-    const paying = pay(at, orderId, notificationId, 500 * units);
-    return this.ledger.record({ op: action, userId, orderId, paymentId: notificationId }, paying);
+    const paymentId = `n-${orderId}`;
+    const paying = pay(at, orderId, paymentId, 500 * units);
+    return this.ledger.record({ op: action, userId, orderId, paymentId }, paying);
   }
 
   /** One attempt that the ledger does not record. @throws when no answer came */
@@ -158,12 +146,11 @@ export class TestSale {
     return attempt(url, this.id, this.#userId(user));
   }
 
-  /** Repeats a request until its answer is final. @throws CustomerLeft */
+  /** Repeats a request until its answer is final. */
   async retry(action: Action, user: string, options: RequestOptions = {}): Promise<Answer> {
     const untilMs = performance.now() + PATIENCE_MS;
     for (let pauseMs = 100; ; pauseMs = Math.min(1_000, 1.2 * pauseMs)) {
       const answer = await this.request(action, user, options);
-      if (answer === null && options.patient === false) throw new CustomerLeft();
       if (answer !== null && answer.status !== 503) return answer;
       if (performance.now() > untilMs) throw new Error(`no final answer: ${JSON.stringify(answer?.body)}`);
       await sleep(20 + Math.random() * 2 * pauseMs);
@@ -183,8 +170,9 @@ export class TestSale {
   }
 
   /** Lets the time to pay run out, and waits until the order is closed. */
-  async expire(user: string, orderId = this.orderOf(user)): Promise<void> {
+  async expire(user: string): Promise<void> {
     const { sql } = this.world.stores;
+    const orderId = this.orderOf(user);
     this.ledger.expired(this.#userId(user), orderId);
     await sql.query(`UPDATE orders SET expires_at = now() - interval '1 second' WHERE id = $1`, [orderId]);
     const status = 'SELECT status FROM orders WHERE id = $1';
@@ -247,7 +235,11 @@ export class TestSale {
 
   /** Waits until nothing is left between the stores. */
   async untilIdle(redis?: Redis): Promise<void> {
-    await expect.poll(() => this.pendingWork(redis), { timeout: IDLE_MS, interval: 250 }).toEqual([]);
+    await eventually(
+      () => sleep(200).then(() => this.pendingWork(redis)),
+      ({ length }) => length === 0,
+      IDLE_MS,
+    );
   }
 
   /** More customers come than units are free. @returns a violation unless each free unit is sold once */
