@@ -43,7 +43,6 @@ export const FULL_ONLY = [
   'test/orders/accepted.test.ts',
   'test/orders/cluster.test.ts',
   'test/orders/faults.test.ts',
-  'test/orders/fencing.test.ts',
   'test/orders/isolation.test.ts',
   'test/orders/outages.test.ts',
   'test/orders/oversold.test.ts',
