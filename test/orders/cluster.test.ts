@@ -2,14 +2,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Cluster, Command } from 'ioredis';
 import { describe, expect, it } from 'vitest';
-import { redisNow } from '../../lab/audit/reader.ts';
 import type { HistoryRecord } from '../../lab/history.ts';
 import { type ClusterMember, NODE_TIMEOUT_MS } from '../../lab/servers/cluster.ts';
 import { openLinkedCluster } from '../../lab/servers/linked-cluster.ts';
 import { limits } from '../../src/config/limits.ts';
 import { call, eventually, users } from '../support/client.ts';
 import { failovers, SEEDS, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
-import { whileLocked } from '../support/nemesis.ts';
 import { opened } from '../support/opened.ts';
 import { openCluster } from '../support/servers.ts';
 import { bySize } from '../support/tier.ts';
@@ -56,42 +54,6 @@ describe.each(
     nightly: ['lua', 'segmented-lock', 'global-lock'],
   }),
 )('%s', (strategy) => {
-  it('decides again on the master that has the slot by now when an order was reserved on the one before', async () => {
-    await using _calm = await withoutFailover();
-    await using world = await World.open({
-      strategy,
-      processes: true,
-      env: { REDIS_URL: cluster.url, LOCK_WAIT_MS: '20000' },
-    });
-    const sale = await world.openSale(60);
-    const { sql } = world.stores;
-    const epoch = async () =>
-      (await sql.query<{ of: number }>('SELECT mirror_epoch AS of FROM sales WHERE id = $1', [sale.id])).rows;
-    const redis = await cluster.client();
-    await sale.buy('first');
-    const before = await epoch();
-    const beganMs = performance.now();
-    const answers = await whileLocked(sql, 'LOCK TABLE orders IN SHARE MODE', [], async () => {
-      const requests = [sale.request('purchase', 'early')];
-      const reserved = async () => (await redisNow(redis, sale.id)).unsettled;
-      await expect.poll(reserved).toBe(1);
-      await cluster.moveSlot(`stampede:{sale:${sale.id}}:state`);
-      // Until the process learns that the slot moved, it uses the former master's epoch.
-      const next = async () => {
-        requests.push(sale.request('purchase', `late-${requests.length}`));
-        return epoch();
-      };
-      await eventually(next, (now) => now[0]!.of !== before[0]!.of);
-      return requests;
-    });
-    redis.disconnect();
-    const statuses = (await Promise.all(answers)).map((answer) => answer?.status);
-    // Others may be answered busy, and so may this one if its commit waited long for the table.
-    expect(statuses.filter((status) => status !== 201 && status !== 503)).toEqual([]);
-    if (performance.now() - beganMs < limits.postgresLockMs) expect(statuses[0]).toBe(201);
-    await check(sale);
-  });
-
   it('answers no customer with an error while the slot of its sale moves to another master', async () => {
     await using _calm = await withoutFailover();
     // Under one lock for the sale, 20 customers at once may need longer than the default on a busy machine.

@@ -7,12 +7,9 @@ import { Redis } from 'ioredis';
 import { describe, expect, it } from 'vitest';
 import { startRedisServer } from '../../src/local/redis-server.ts';
 import { type Answer, attempt, buy, createSale, eventually, post, users } from '../support/client.ts';
-import { whileCommitsWait } from '../support/nemesis.ts';
 import { openScene } from '../support/scene.ts';
 import { OwnRedis } from '../support/servers.ts';
-import { bySize } from '../support/tier.ts';
 
-const BOTH = ['lua', 'segmented-lock'];
 const scene = openScene();
 const { start, sold } = scene;
 const prefix = (saleId: number) => `stampede:{sale:${saleId}}`;
@@ -72,32 +69,6 @@ it('a sale whose keys have another type fails alone: the others sell and are rep
 });
 
 describe('Redis losing its data', () => {
-  it.each(bySize({ core: ['lua'], full: BOTH, nightly: BOTH }))(
-    '%s: customers whose commit was in progress keep their order',
-    async (STRATEGY) => {
-      const service = await start({ STRATEGY });
-      const sale = await createSale(service.url, 60);
-      const early = users(20, 'early');
-      let answers: Promise<unknown>[] = [];
-      await whileCommitsWait(scene.stores.sql, sale.id, async () => {
-        answers = early.map((user) => buy(service.url, sale.id, user));
-        // Not all of them: a reservation whose commit waits for too long is released.
-        await expect
-          .poll(() => scene.stores.redis.zcard(`${prefix(sale.id)}:reservations`))
-          .toBeGreaterThanOrEqual(5);
-        await scene.stores.redis.flushdb();
-        // An attempt loads the sale again, from a Postgres that does not have their orders yet.
-        answers.push(buy(service.url, sale.id, 'opener'));
-        await expect.poll(() => scene.stores.redis.exists(`${prefix(sale.id)}:buyers`)).toBe(1);
-      });
-      await Promise.all(answers);
-      await Promise.all(users(60, 'later').map((user) => buy(service.url, sale.id, user)));
-      expect(await sold(sale.id)).toBe(60);
-      const repeats = await Promise.all(early.map((user) => buy(service.url, sale.id, user)));
-      expect(repeats.map((answer) => answer.status)).toEqual(early.map(() => 200));
-    },
-  );
-
   it.each([
     ['lua', 'buyers'],
     ['segmented-lock', 'state'],
@@ -170,26 +141,4 @@ it('segments can be increased while Redis keeps its data, to ten thousand', asyn
     expect((await post(`${many.url}/sales/${sale.id}/restock`, { units })).status).toBe(200);
   const answers = await Promise.all(users(20).map((user) => buy(many.url, sale.id, user)));
   expect(answers.filter((answer) => answer.status < 300)).toHaveLength(6); // 200: after an unknown outcome
-});
-
-describe('Postgres slow', () => {
-  it('CONFIRM=durable: an order that cannot be committed in time is busy, and its unit is released', async () => {
-    const service = await start();
-    const sale = await createSale(service.url, 10);
-    const first = await whileCommitsWait(scene.stores.sql, sale.id, () =>
-      Promise.all(users(10).map((user) => attempt(service.url, sale.id, user))),
-    );
-    // A machine that stalls may lose an answer of a store: that order is committed later.
-    for (const { problem } of first) expect(['busy', 'unknown-outcome']).toContain(problem);
-    const next = await Promise.all(users(10, 'next').map((user) => buy(service.url, sale.id, user)));
-    await expect.poll(() => sold(sale.id)).toBe(10);
-    const { rows } = await scene.stores.sql.query<{ of: string }>(
-      'SELECT user_id AS of FROM orders WHERE sale_id = $1',
-      [sale.id],
-    );
-    const late = users(10).filter((_, i) => first[i]!.problem === 'unknown-outcome');
-    const served = users(10, 'next').filter((_, i) => next[i]!.status < 300);
-    const placed = rows.map(({ of }) => of).filter((user) => !late.includes(user));
-    expect(placed.sort()).toEqual(served.sort());
-  });
 });

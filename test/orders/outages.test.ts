@@ -1,22 +1,11 @@
 /**
- * Outages in the middle of a sale, on real servers: Postgres killed and started again, the network to a store silent or
- * losing answers, Redis unreachable, a service with a wrong clock. The servers are this file's own; each test has a
+ * Outages in the middle of a sale, on real servers: Postgres killed and started again, the network to a store silent,
+ * Redis unreachable, a service with a wrong clock. The servers are this file's own; each test has a
  * new database.
  */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
-import { TcpProxy } from '../../lab/proxy.ts';
-import {
-  type Answer,
-  attempt,
-  buy,
-  call,
-  cancel,
-  createSale,
-  eventually,
-  pay,
-  users,
-} from '../support/client.ts';
+import { type Answer, attempt, buy, call, cancel, createSale, pay, users } from '../support/client.ts';
 import { sellThrough } from '../support/failover.ts';
 import { opened } from '../support/opened.ts';
 import { openScene } from '../support/scene.ts';
@@ -104,51 +93,6 @@ it.each(['lua', 'for-update'])(
   },
 );
 
-const PLACING: [string, string][] = [
-  ['lua', 'commit-orders'],
-  ['for-update', 'COMMIT'],
-  ['for-update-prisma', 'COMMIT'],
-  ['conditional-update', 'sell-if-free'],
-  ['group-commit', 'place-batch'],
-];
-
-describe.each(bySize({ core: PLACING.slice(0, 2), full: PLACING, nightly: PLACING }))(
-  '%s',
-  (STRATEGY, marker) => {
-    it('finds a commit whose answer was lost, and does not sell twice', { timeout: 300_000 }, async () => {
-      let waiting = false;
-      /** The connection of the attempt: background work commits on others, perhaps earlier. */
-      let own: object | null = null;
-      await using link = await TcpProxy.open({ port: scene.stores.postgresServer.port });
-      link.watch = (request, connection) => {
-        if (waiting && request.includes('unlucky')) own = connection;
-        const isCommit = waiting && connection === own && request.includes(marker);
-        return isCommit ? () => void link.set('lose-replies') : 'pass';
-      };
-      const service = await start({ STRATEGY, DATABASE_URL: link.through(scene.stores.databaseUrl) });
-      const sale = await createSale(service.url, 3);
-      expect((await buy(service.url, sale.id, 'first')).status).toBeLessThan(300);
-      waiting = true;
-      const sinceMs = performance.now();
-      const asked = attempt(service.url, sale.id, 'unlucky');
-      const placed = () => ordersOf(sale.id, 'unlucky');
-      const [orderId] = await eventually(placed, (ids) => ids.length === 1);
-      waiting = false;
-      link.set('pass');
-      // If this took as long as the service waits for Postgres, the service has given up.
-      const inTime = performance.now() - sinceMs < 1_500;
-      const answer = await asked;
-      if (inTime || answer.status === 201)
-        expect(answer).toMatchObject({ status: 201, body: { orderId, replayed: false } });
-      else expect(answer).toMatchObject({ problem: 'unknown-outcome', body: { orderId } });
-      expect((await buy(service.url, sale.id, 'unlucky')).body).toMatchObject({ orderId, replayed: true });
-      expect(await ordersOf(sale.id, 'unlucky')).toEqual([orderId]);
-      expect((await buy(service.url, sale.id, 'third')).status).toBeLessThan(300);
-      expect((await buy(service.url, sale.id, 'fourth')).problem).toBe('sold-out');
-    });
-  },
-);
-
 describe('CONFIRM=accepted', { timeout: 300_000 }, () => {
   async function acknowledgedWhilePostgresIsAway(): Promise<{ url: string; saleId: number; ids: unknown[] }> {
     const service = await start({ STRATEGY: 'lua', CONFIRM: 'accepted' });
@@ -181,39 +125,6 @@ describe('CONFIRM=accepted', { timeout: 300_000 }, () => {
     expect(answers.map(({ status }) => status)).toEqual(Array(10).fill(202));
     await expect.poll(() => sold(saleId)).toBe(11);
     expect(await committed(ids)).toBe(0);
-  });
-});
-
-describe.each(['lua', 'segmented-lock'])('%s', { timeout: 300_000 }, (STRATEGY) => {
-  it('finds the unit of a reservation whose answer was lost', async () => {
-    let unlucky: string | undefined;
-    await using link = await TcpProxy.open({
-      port: scene.stores.redisServer.port,
-      filter(request) {
-        // Only the script that takes a unit names a customer and an order.
-        const takes = unlucky !== undefined && request.includes(unlucky) && request.includes('\r\n$36\r\n');
-        if (takes) link.set('lose-replies');
-        return true;
-      },
-    });
-    const service = await start({ STRATEGY, SEGMENTS: '2', REDIS_URL: link.through(scene.stores.redisUrl) });
-    const sale = await createSale(service.url, 3);
-    expect((await buy(service.url, sale.id, 'first')).status).toBeLessThan(300);
-    const lost: unknown[] = [];
-    for (const userId of ['comes-back', 'stays-away']) {
-      unlucky = userId;
-      const { status, problem, body } = await attempt(service.url, sale.id, userId);
-      unlucky = undefined;
-      link.set('pass');
-      expect([status, problem]).toEqual([503, 'unknown-outcome']);
-      lost.push(body.orderId);
-      if (userId === 'comes-back')
-        expect((await buy(service.url, sale.id, userId)).body).toMatchObject({ orderId: lost[0] });
-    }
-    await expect.poll(() => ordersOf(sale.id, 'stays-away')).toEqual([lost[1]]);
-    expect(await ordersOf(sale.id, 'comes-back')).toEqual([lost[0]]);
-    expect((await buy(service.url, sale.id, 'late')).problem).toBe('sold-out');
-    await expectSettled(sale.id);
   });
 });
 
