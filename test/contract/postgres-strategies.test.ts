@@ -57,24 +57,6 @@ describe.each(safe)('%s', (name, entry) => {
     expect(outcome.kind).toBe(how === 'COMMIT' ? 'sold-out' : 'accepted');
     expect(await bench.sold(saleId)).toBe(1);
   });
-
-  it("rolls the count back with a customer's second order", async () => {
-    const strategy = start(bench.patient);
-    const saleId = await bench.sale(5);
-    const faster = attemptOf(saleId, 'same');
-    const outcome = await bench.during(
-      (client) => sellPast(client, faster),
-      async (end) => {
-        // Started before the first order is visible: only the unique index has it.
-        const reserving = strategy.decide(attemptOf(saleId, 'same'));
-        await bench.waiters(1);
-        await end('COMMIT');
-        return reserving;
-      },
-    );
-    expect(outcome).toMatchObject({ kind: 'replayed', order: { orderId: faster.orderId } });
-    expect(await bench.sold(saleId)).toBe(1);
-  });
 });
 
 it('advisory-lock sees units sold while it waited for the lock', async () => {

@@ -9,7 +9,6 @@ import { createInstruments } from '../../src/metrics/instruments.ts';
 import { createOrderCommitter, type OrderCommitter } from '../../src/orders/order-committer.ts';
 import { reapOnce } from '../../src/orders/reservation-reaper.ts';
 import { createSettlement } from '../../src/orders/settlement.ts';
-import { insertIf, placeOne } from '../../src/store/postgres/insert-orders.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
@@ -171,19 +170,6 @@ it('commits the orders of other sales while the row of one is held', async () =>
   expect(await sold(other)).toBe(6);
   await sold(held);
 });
-
-it('commits nothing after the end of the claim', async () => {
-  const committer = startCommitter();
-  const saleId = await makeSale(10);
-  const ann = { ...reservation(saleId, 'ann'), untilMs: performance.now() + limits.claimLeastMs / 2 };
-  expect(await committer.commit(ann, true)).toMatchObject({ kind: 'busy', cause: 'waited-too-long' });
-  // The deadline has passed when Postgres executes the statement.
-  const order = { orderId: randomUUID(), saleId, userId: 'ann', quantity: 1 };
-  const late = await placeOne(postgres, LATE, order, 900).catch((error: { code?: string }) => error.code);
-  expect(late).toBe('ST001');
-  expect(await sold(saleId)).toBe(0);
-});
-const LATE = insertIf('late', `before_deadline($6::timestamptz - interval '1 hour') = 1`);
 
 it('bounds the orders answered with 202 that Postgres does not take, until the reaper has caught up', async () => {
   await using link = await TcpProxy.open({ port: Number(new URL(stores.databaseUrl).port) });

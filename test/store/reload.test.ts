@@ -5,13 +5,8 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { eventually } from '../../lab/kit/eventually.ts';
 import { limits } from '../../src/config/limits.ts';
-import type { ClaimedReservation } from '../../src/domain/outcome.ts';
 import type { Sale } from '../../src/domain/sale.ts';
 import { createRedisLock } from '../../src/locks/redis.ts';
-import { createInstruments } from '../../src/metrics/instruments.ts';
-import { repair } from '../../src/orders/drift.ts';
-import { createOrderCommitter } from '../../src/orders/order-committer.ts';
-import { relayOutbox } from '../../src/store/outbox-relay.ts';
 import { type OrderTable, orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
@@ -21,7 +16,6 @@ import { createSaleMirror, type MirrorSnapshot, type SaleMirror } from '../../sr
 import { create } from '../../src/strategies/redis/lua.ts';
 import { attemptOf, reserveFor } from '../support/attempts.ts';
 import { opened } from '../support/opened.ts';
-import { closePast, sellPast } from '../support/postgres-strategy.ts';
 import { openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
@@ -44,53 +38,6 @@ async function openSale(stock = 2, segments = 0): Promise<{ readonly sale: Sale;
   return { sale, old };
 }
 
-it('keeps the customer of an order that is committed before the sale is marked', async () => {
-  const { sale, old } = await openSale();
-  await inAnotherEpoch(sale.id);
-  const orders = orderTable(postgres);
-  const ann = await reserveFor(redis, old, attemptOf(sale.id, 'ann'));
-  const markLoaded: OrderTable['markLoaded'] = async (...given) => {
-    await sellPast(stores.sql, ann);
-    return orders.markLoaded(...given);
-  };
-  const loading = mirrorOn({ ...orders, markLoaded });
-  expect(await loading.load((await saleTable(postgres).get(sale.id))!)).toBe(true);
-  expect(Object.keys(await redis.redis.hgetall(old.keys(sale.id).buyers))).toEqual(['ann']);
-  expect(await loading.snapshot(sale.id)).toMatchObject({ remaining: 1, pending: 0, held: 1 });
-});
-
-it.each(['before the snapshot', 'after it', 'after it, and acknowledged at once'])(
-  'with CONFIRM=accepted, keeps the customer of an order that is committed %s',
-  async (when) => {
-    const { sale, old } = await openSale();
-    await inAnotherEpoch(sale.id);
-    const orders = orderTable(postgres);
-    /** Made just before the copy is left. */
-    let ann: ClaimedReservation | undefined;
-    const loadedIn: OrderTable['loadedIn'] = async (...given) => {
-      const epochs = await orders.loadedIn(...given);
-      ann ??= await reserveFor(redis, old, attemptOf(sale.id, 'ann'));
-      return epochs;
-    };
-    /** As a process commits it that has not noticed that the sale was loaded elsewhere. */
-    const commit = async (reservation: ClaimedReservation) => {
-      await sellPast(stores.sql, reservation);
-      if (when === 'after it, and acknowledged at once') await old.acknowledge([reservation]);
-    };
-    const snapshot: OrderTable['snapshot'] = async (...given) => {
-      if (when === 'before the snapshot') await commit(ann!);
-      const taken = await orders.snapshot(...given);
-      if (when !== 'before the snapshot') await commit(ann!);
-      return taken;
-    };
-    const loading = mirrorOn({ ...orders, snapshot, loadedIn }, true);
-    expect(await loading.load((await saleTable(postgres).get(sale.id))!)).toBe(true);
-    expect(Object.keys(await redis.redis.hgetall(old.keys(sale.id).buyers))).toEqual(['ann']);
-    await loading.acknowledge([ann!]);
-    expect(await loading.snapshot(sale.id)).toMatchObject({ remaining: 1, pending: 0, held: 1 });
-  },
-);
-
 it('with CONFIRM=accepted, keeps what was accepted in all sales that were loaded elsewhere, also on a second try', async () => {
   const orders = orderTable(postgres);
   const sales = [(await openSale()).sale, (await openSale()).sale];
@@ -109,36 +56,6 @@ it('with CONFIRM=accepted, keeps what was accepted in all sales that were loaded
     expect(await loading.snapshot(sale.id)).toMatchObject({ remaining: 1, pending: 1, held: 1 });
   }
 });
-
-// Ann's release reached the other Redis, where she was decided again and refused.
-it.each(['was not left', 'was left'])(
-  'commits nothing that was reserved in a copy that %s, after the sale was loaded elsewhere',
-  async (which) => {
-    const { sale, old } = await openSale();
-    const epoch = await old.epoch(sale.id);
-    const ann = { ...(await reserveFor(redis, old, attemptOf(sale.id, 'ann'))), epoch };
-    await inAnotherEpoch(sale.id);
-    if (which === 'was left') await redis.redis.hset(old.keys(sale.id).state, 'epoch', -epoch); // as its process does
-
-    const orders = orderTable(postgres);
-    const snapshot: OrderTable['snapshot'] = async (...given) => {
-      expect(Number(await redis.redis.hget(old.keys(sale.id).state, 'epoch'))).toBe(-epoch); // the copy serves nothing
-      return orders.snapshot(...given);
-    };
-    const again = mirrorOn({ ...orders, snapshot });
-    expect(await again.load(sale)).toBe(true);
-    expect(await again.snapshot(sale.id)).toMatchObject({ remaining: 2, pending: 0, held: 0 });
-    expect(await loadedIn(sale.id)).not.toBe(epoch);
-    const { commit } = createOrderCommitter({
-      ...{ postgres, orders: orderTable(postgres), mirror: again, instruments: createInstruments() },
-      ...{ paymentWindowS: 900, onError: () => {} },
-    });
-    expect(await commit(ann)).toMatchObject({ kind: 'superseded' });
-    // The process that has made the reservation finds the new epoch, and all processes agree.
-    expect(await old.load(sale)).toBe(false);
-    expect(await old.epoch(sale.id)).toBe(await again.epoch(sale.id));
-  },
-);
 
 it('keeps the newer of two terms, whichever comes first', async () => {
   const { sale, old } = await openSale();
@@ -224,13 +141,6 @@ describe('a copy that differs from Postgres', () => {
     [saleId, mirror] = [sale.id, old];
   }
   const reserve = (userId: string) => reserveFor(redis, mirror, attemptOf(saleId, userId));
-  const repairing = {
-    get sales() {
-      return saleTable(postgres);
-    },
-    instruments: createInstruments(),
-    log: () => {},
-  };
   /** As the repair of drift does. @param seen the copy that it replaces */
   const replace = (seen: MirrorSnapshot | null) => mirror.load({ id: saleId }, seen);
 
@@ -272,73 +182,11 @@ describe('a copy that differs from Postgres', () => {
     expect(await mirror.snapshot(saleId)).toEqual(before);
   });
 
-  it('does not replace a copy with a pending reservation', async () => {
-    const ann = await reserve('ann');
-    const seen = await mirror.snapshot(saleId);
-    expect(await replace(seen)).toBe(false);
-    await mirror.acknowledge([ann]);
-    expect(await replace(seen)).toBe(true);
-  });
-
   it('replaces the segments of a copy', async () => {
     await open(3);
     await redis.redis.hset(mirror.keys(saleId).counters, { 0: 7, 1: -1, 4: 5 }); // a process had more segments
     expect(await replace(await mirror.snapshot(saleId))).toBe(true);
     expect(await redis.redis.hgetall(mirror.keys(saleId).counters)).toEqual({ 0: '3', 1: '3', 2: '3' });
-  });
-
-  it.each(['pendingChanges', 'snapshot'] as const)(
-    'a repair strands no unit of an order that is cancelled during it, after its %s',
-    async (read) => {
-      const ann = await reserve('ann');
-      await sellPast(stores.sql, ann);
-      await mirror.acknowledge([ann]);
-      await redis.redis.hincrby(mirror.keys(saleId).state, 'remaining', 1); // a surplus unit
-      const orders = orderTable(postgres);
-      const cancel = async () => {
-        await closePast(stores.sql, ann);
-        await stores.sql.query(
-          `INSERT INTO mirror_outbox (order_id, sale_id, user_id, change) VALUES ($1, $2, 'ann', 'release')`,
-          [ann.orderId, saleId],
-        );
-      };
-      const cancelling = {
-        ...orders,
-        async [read](...given: never[]) {
-          const found = await (orders[read] as (...of: never[]) => Promise<unknown>)(...given);
-          await cancel();
-          return found;
-        },
-      };
-      mirror = mirrorOn(cancelling);
-      await repair({ ...repairing, mirror, orders: cancelling }, (await repairing.sales.get(saleId))!);
-      await relayOutbox({ postgres, mirror }, { saleId });
-      expect(await mirror.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, held: 0 });
-    },
-  );
-
-  it('a repair waits for a stock cut that Redis has made and Postgres has not committed', async () => {
-    await redis.redis.hincrby(mirror.keys(saleId).state, 'remaining', 1); // a surplus unit
-    const { sql } = stores;
-    const cut = await sql.connect();
-    await cut.query('BEGIN');
-    await cut.query('SELECT FROM sales WHERE id = $1 FOR NO KEY UPDATE', [saleId]);
-    await mirror.restock(saleId, -2);
-    let isOver = false;
-    const sale = (await repairing.sales.get(saleId))!;
-    const repaired = repair({ ...repairing, mirror, orders: orderTable(postgres) }, sale).finally(() => {
-      isOver = true;
-    });
-    const waiting = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`;
-    await eventually(
-      async () => isOver || (await sql.query(waiting)).rowCount === 1,
-      (isReached) => isReached,
-    );
-    await cut.query('UPDATE sales SET stock = stock - 2 WHERE id = $1', [saleId]);
-    await cut.query('COMMIT');
-    cut.release();
-    expect(await repaired).toBe(true);
-    expect(await mirror.snapshot(saleId)).toMatchObject({ remaining: STOCK - 2, pending: 0, held: 0 });
   });
 });
 

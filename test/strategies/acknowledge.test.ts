@@ -5,12 +5,7 @@ import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
 import { redisEpochs } from '../../src/store/redis/epochs.ts';
-import {
-  claimEndMs,
-  createSaleMirror,
-  type SaleMirror,
-  withFirstClaim,
-} from '../../src/store/redis/sale-mirror.ts';
+import { createSaleMirror, type SaleMirror } from '../../src/store/redis/sale-mirror.ts';
 import { opened } from '../support/opened.ts';
 import { openTestStores } from '../support/stores.ts';
 
@@ -80,13 +75,4 @@ it('restores what a sale that was loaded since, or is not loaded, lacks of commi
   expect(await redis.redis.hmget(keysOf(2).state, 'remaining', 'generation')).toEqual(['7', '2']);
   // The next load counts them; the reaper removes them.
   expect([await buyers(3), await pending(3)]).toEqual([{}, 2]);
-});
-
-it('restores no buyer whose reservation was released', async () => {
-  await open(1, 0);
-  const committed = await reserve([1]);
-  const [ann] = committed;
-  expect(await mirror.release(withFirstClaim(ann!, claimEndMs()))).toBe('released');
-  await mirror.acknowledge(committed);
-  expect(Object.keys(await buyers(1))).toEqual(['bob']);
 });

@@ -1,6 +1,5 @@
 import { setImmediate } from 'node:timers/promises';
-import pg from 'pg';
-import { afterEach, expect, it, vi } from 'vitest';
+import { expect, it } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import type { Attempt } from '../../src/domain/order.ts';
 import * as groupCommit from '../../src/strategies/postgres/group-commit.ts';
@@ -8,7 +7,6 @@ import { attemptOf } from '../support/attempts.ts';
 import { statementsOf, strategyBench, tally } from '../support/postgres-strategy.ts';
 
 const bench = strategyBench({ withCheck: false });
-afterEach(() => vi.restoreAllMocks());
 
 const attempts = (saleId: number, count: number, prefix = 'u') =>
   Array.from({ length: count }, (_, i) => attemptOf(saleId, `${prefix}${i}`));
@@ -29,36 +27,10 @@ async function gathered(saleId: number, first: readonly Attempt[], third: readon
         strategy.decide(attempt).catch(() => ({ kind: 'threw' as const })),
       );
       await end('ROLLBACK');
-      return { ahead: await Promise.all(ahead), batch: await Promise.all(batch) };
+      await Promise.all(ahead);
+      return Promise.all(batch);
     },
   );
-}
-
-type Query = { readonly name?: string; readonly values?: readonly unknown[] };
-
-/** Fails the first query of that name, before it is sent or after. @param which selects the query; by default any */
-function failOnce(
-  name: string,
-  when: 'before' | 'after',
-  error: Error,
-  which: (query: Query) => boolean = () => true,
-): { readonly hasFailed: () => boolean } {
-  type Callback = (error: Error | null, result?: unknown) => void;
-  const { query } = pg.Client.prototype as unknown as { query(sent: Query, ...others: unknown[]): unknown };
-  let failed = false;
-  vi.spyOn(pg.Client.prototype, 'query').mockImplementation(function (
-    this: unknown,
-    sent: Query,
-    ...others: unknown[]
-  ) {
-    const fails = !failed && sent.name === name && which(sent);
-    if (!fails) return query.call(this, sent, ...others);
-    failed = true;
-    const callback = others.pop() as Callback;
-    if (when === 'before') return process.nextTick(callback, error);
-    return query.call(this, sent, ...others, () => callback(error));
-  } as never);
-  return { hasFailed: () => failed };
 }
 
 /** As many as batches may be in flight: those behind them are gathered. */
@@ -73,7 +45,7 @@ it('rejects one member of fifty, and no other', async () => {
   const members = attempts(saleId, 50);
   members[23] = attemptOf(saleId, 'refused');
   members[31] = { ...attemptOf(saleId, 'odd'), orderId: 'no uuid' }; // a defect
-  const { batch } = await gathered(saleId, attempts(saleId, AHEAD, 'ahead'), members);
+  const batch = await gathered(saleId, attempts(saleId, AHEAD, 'ahead'), members);
   await bench.sql.query('DROP TRIGGER refuse ON orders');
   const others: Record<number, string> = { 23: 'busy', 31: 'threw' };
   for (const [i, { kind }] of batch.entries()) expect(kind, String(i)).toBe(others[i] ?? 'accepted');
@@ -96,33 +68,4 @@ it('does not make a sale wait for the row of another one', async () => {
       expect(tally(await Promise.all(waiting))).toEqual({ accepted: 20 });
     },
   );
-});
-
-it('finds its orders when the answer of the commit was lost', async () => {
-  const saleId = await bench.sale(100);
-  const { hasFailed } = failOnce(
-    'place-batch-of-sale',
-    'after',
-    Object.assign(new Error('lost'), { code: 'ECONNRESET' }),
-  );
-  const { ahead, batch } = await gathered(saleId, attempts(saleId, AHEAD, 'ahead'), attempts(saleId, 30));
-  expect(hasFailed()).toBe(true);
-  expect(tally([...ahead, ...batch])).toEqual({ accepted: 30 + AHEAD });
-  expect(await bench.sold(saleId)).toBe(30 + AHEAD);
-});
-
-it('keeps its orders when the read for the others fails', async () => {
-  const saleId = await bench.sale(3 + AHEAD);
-  const { hasFailed } = failOnce(
-    'read-sale-and-orders',
-    'before',
-    Object.assign(new Error('no connection'), { code: '53300', severity: 'FATAL' }),
-    ({ values }) => (values![1] as string[]).length > 1,
-  );
-  const { ahead, batch } = await gathered(saleId, attempts(saleId, AHEAD, 'ahead'), attempts(saleId, 8));
-  expect(hasFailed()).toBe(true);
-  expect(tally([...ahead, ...batch]).accepted).toBe(3 + AHEAD);
-  const { accepted: placed = 0, ...others } = tally(batch);
-  expect(others).toEqual({ busy: 8 - placed });
-  expect(await bench.sold(saleId)).toBe(3 + AHEAD);
 });

@@ -109,19 +109,3 @@ it('a restock skips rows that an attempt has locked', async () => {
   const outcomes = await Promise.all([...'abc'].map((user) => strategy.decide(attemptOf(saleId, user))));
   expect(tally(outcomes)).toEqual({ accepted: 1, 'sold-out': 2 });
 });
-
-it('a restock rolls back when the last unit is sold meanwhile', async () => {
-  const { strategy, saleId } = await opened(2, bench.patient);
-  const result = await bench.during(
-    (client) => sellPast(client, attemptOf(saleId, 'faster')),
-    async (end) => {
-      const cutting = strategy.restock(saleId, -2);
-      await bench.waiters(1);
-      await end('COMMIT');
-      return cutting;
-    },
-  );
-  expect(result).toBe('below-sold');
-  expect(await rowsOf(saleId)).toEqual({ free: 2, taken: 0 });
-  expect((await strategy.decide(attemptOf(saleId, 'b'))).kind).toBe('accepted');
-});
