@@ -5,7 +5,7 @@ import { TcpProxy } from './proxy.ts';
 const proxies: TcpProxy[] = [];
 process.on('disconnect', () => process.exit(0));
 process.on('message', async ({ number, open = [], rttMs, reset }: ToProxies) => {
-  for (const endpoint of open) proxies.push(await TcpProxy.open({ ...endpoint, remembers: false }));
+  for (const endpoint of open) proxies.push(await TcpProxy.open(endpoint));
   for (const proxy of proxies) {
     if (rttMs !== undefined) proxy.rttMs = rttMs;
     if (reset) proxy.roundTrips = 0;

@@ -39,7 +39,7 @@ export interface Link {
  * @returns `drop`: the chunk never arrives, and its connection is cut after all earlier bytes; a function: called right after
  * the chunk was passed on
  */
-export type Watch = (request: string, connection: object) => 'pass' | 'drop' | (() => void);
+export type Watch = (request: string) => 'pass' | 'drop' | (() => void);
 
 export interface ProxyOptions {
   readonly host?: string;
@@ -51,10 +51,6 @@ export interface ProxyOptions {
    * A client sees the proxy, not that its server does not listen yet.
    */
   readonly patienceMs?: number;
-  /** Whether a chunk of requests may pass. From the first refused chunk on, its connection swallows all requests. */
-  readonly filter?: (chunk: Buffer) => boolean;
-  /** Whether the proxy records its traffic, for `requestsWith` and `repliesWith` (true). */
-  readonly remembers?: boolean;
 }
 
 /** One direction of one connection. */
@@ -63,8 +59,6 @@ interface Direction {
   readonly to: Socket;
   /** Bytes. */
   delayed: number;
-  /** The recorded traffic; null: not recorded. */
-  readonly passed: string[] | null;
   /** Held bytes, in order; new bytes queue behind them. */
   readonly held: Buffer[];
 }
@@ -77,8 +71,6 @@ interface Pair {
   readonly from: string;
   /** Bytes were swallowed. */
   holed: boolean;
-  /** The filter refused a request. */
-  stuck: boolean;
   /** A request is not answered yet. */
   isAsked: boolean;
 }
@@ -103,8 +95,6 @@ export class TcpProxy implements Link, AsyncDisposable {
   readonly #pairs = new Set<Pair>();
   /** Requests are delayed by the whole round trip and replies not at all, so a timer is late only once. */
   readonly #line = new DelayLine();
-  readonly #requests: string[] = [];
-  readonly #replies: string[] = [];
 
   private constructor(options: ProxyOptions) {
     this.#options = options;
@@ -146,15 +136,6 @@ export class TcpProxy implements Link, AsyncDisposable {
 
   get connections(): number {
     return this.#pairs.size;
-  }
-
-  /** Chunks of requests with `text` in them that were passed on. */
-  requestsWith(text: string): number {
-    return this.#requests.filter((request) => request.includes(text)).length;
-  }
-
-  repliesWith(text: string): number {
-    return this.#replies.filter((reply) => reply.includes(text)).length;
   }
 
   /** @param address null: bytes of all connections pass again */
@@ -276,14 +257,13 @@ export class TcpProxy implements Link, AsyncDisposable {
   }
 
   #pair(client: Socket, upstream: Socket): void {
-    const { remembers = true } = this.#options;
-    const way = (from: Socket, to: Socket, passed: string[]): Direction => {
-      const direction = { from, to, delayed: 0, passed: remembers ? passed : null, held: [] };
+    const way = (from: Socket, to: Socket): Direction => {
+      const direction = { from, to, delayed: 0, held: [] };
       to.on('drain', () => bound(direction));
       return direction;
     };
-    const requests = way(client, upstream, this.#requests);
-    const replies = way(upstream, client, this.#replies);
+    const requests = way(client, upstream);
+    const replies = way(upstream, client);
     const from = client.remoteAddress ?? '';
     const pair: Pair = {
       client,
@@ -292,7 +272,6 @@ export class TcpProxy implements Link, AsyncDisposable {
       replies,
       from,
       holed: false,
-      stuck: false,
       isAsked: false,
     };
     this.#pairs.add(pair);
@@ -307,7 +286,7 @@ export class TcpProxy implements Link, AsyncDisposable {
     // Where bytes are lost, the end of a connection is lost, too. Otherwise it follows the bytes sent before it.
     client.on('close', () => {
       const isHeld = this.#mode === 'stall' || pair.requests.held.length > 0;
-      if (this.#loses(pair, 'requests') || pair.stuck || isHeld) return;
+      if (this.#loses(pair, 'requests') || isHeld) return;
       this.#line.enter(() => upstream.end());
     });
     upstream.on('close', () => {
@@ -319,12 +298,11 @@ export class TcpProxy implements Link, AsyncDisposable {
   #request(pair: Pair, chunk: Buffer): void {
     this.requests++;
     pair.isAsked = true;
-    pair.stuck ||= this.#options.filter?.(chunk) === false;
-    if (pair.stuck || this.#loses(pair, 'requests')) {
+    if (this.#loses(pair, 'requests')) {
       pair.holed = true;
       return;
     }
-    const verdict = this.watch?.(chunk.toString('latin1'), pair) ?? 'pass';
+    const verdict = this.watch?.(chunk.toString('latin1')) ?? 'pass';
     if (verdict === 'drop') {
       pair.client.destroy();
       return;
@@ -356,8 +334,7 @@ export class TcpProxy implements Link, AsyncDisposable {
 }
 
 function send(direction: Direction, chunk: Buffer): void {
-  const { to, passed } = direction;
-  passed?.push(chunk.toString());
+  const { to } = direction;
   if (!to.destroyed) to.write(chunk);
   bound(direction);
 }

@@ -71,7 +71,7 @@ async function open(
   const postgres = use(await openLabServers('postgres', postgresOptions(options)));
   const [redisNode, postgresNode] = [redis.nodes[0]!, postgres.nodes[0]!];
   const wayTo = async ({ port }: { readonly port: number }): Promise<TcpProxy> =>
-    Object.assign(use(await TcpProxy.open({ port, remembers: false })), { rttMs });
+    Object.assign(use(await TcpProxy.open({ port })), { rttMs });
   const [toRedis, toPostgres] = [await wayTo(redisNode), await wayTo(postgresNode)];
   const port = await freePort();
   const start = async (tries = START_TRIES): Promise<Service> => {

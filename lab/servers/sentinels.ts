@@ -44,8 +44,6 @@ export interface Sentinels extends AsyncDisposable {
   freezeFirst(): () => void;
   /** Sets how long a server has to be silent before a Sentinel calls it down. */
   setDownAfter(ms: number): Promise<void>;
-  /** Sets the time until the Sentinels undo `cutReplication`; also the pause between two failovers. */
-  setFailoverTimeout(ms: number): Promise<void>;
   /** Ends the cut. */
   heal(server: RedisServer): void;
   /** From now on the replicas get nothing that the primary writes, and no server notices. */
@@ -120,7 +118,6 @@ export async function openSentinels(options: SentinelOptions = {}): Promise<Sent
       return () => process.kill(processes[0]!.pid, 'SIGCONT');
     },
     setDownAfter: (ms) => setOption(ports, 'down-after-milliseconds', ms),
-    setFailoverTimeout: (ms) => setOption(ports, 'failover-timeout', ms),
     heal: (server) => linkOf(server).set('pass'),
     async cutReplication() {
       const old = await primary();

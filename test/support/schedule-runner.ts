@@ -169,9 +169,7 @@ class Slot {
 
   async #open(): Promise<void> {
     this.#client = clients++;
-    this.#links = await Promise.all(
-      this.#target.ports.map((port) => TcpProxy.open({ port, remembers: false })),
-    );
+    this.#links = await Promise.all(this.#target.ports.map((port) => TcpProxy.open({ port })));
     const { lock, servers } = this.#target;
     const through = { lock, ...servers(this.#links.map(({ port }) => port)) };
     await this.worker.clients.send('open', through, { client: this.#client });
