@@ -209,6 +209,7 @@ async function end(schedule: Schedule): Promise<void> {
   const { network, servers } = schedule;
   for (const link of [...network.links]) network.left(link);
   for (;;) {
+    if (servers.standby?.isAwaited()) await servers.standby.confirm();
     const link = network.links.find(({ waiting }) => waiting === null);
     if (link === undefined) break;
     await network.close(link);

@@ -197,8 +197,8 @@ function together(
       await Promise.all([
         sql.query('SELECT explore.reset()'),
         redis.control.ask(redisCommand('FLUSHALL', 'ASYNC')),
-        standby?.confirm(),
       ]);
+      await standby?.confirm();
     },
     async addSales(sales) {
       const columns = [

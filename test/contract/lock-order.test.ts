@@ -10,6 +10,7 @@ import { createLifecycle } from '../../src/orders/lifecycle.ts';
 import { createOrderCommitter } from '../../src/orders/order-committer.ts';
 import { createPayments } from '../../src/orders/payments.ts';
 import { uncommittedOrders } from '../../src/orders/uncommitted-orders.ts';
+import { createOutboxRelay } from '../../src/store/outbox-relay.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
@@ -57,7 +58,8 @@ function sellerOf(name: string): Seller {
   if (name === 'order-committer') {
     const orders = orderTable(postgres);
     const mirror = createSaleMirror(redis, redisEpochs(redis, postgres), orders, 0);
-    const parts = { postgres, orders, mirror, instruments, paymentWindowS: 900, onError: () => {} };
+    const outbox = createOutboxRelay(postgres, mirror, testHealth().loop('mirror-outbox'));
+    const parts = { postgres, orders, mirror, outbox, instruments, paymentWindowS: 900, onError: () => {} };
     // One committer per attempt, as if in separate processes: a committer has few statements in progress.
     const buy = (attempt: Attempt) =>
       createOrderCommitter(parts).commit(

@@ -9,6 +9,7 @@ import { createInstruments } from '../../src/metrics/instruments.ts';
 import { createOrderCommitter, type OrderCommitter } from '../../src/orders/order-committer.ts';
 import { reapOnce } from '../../src/orders/reservation-reaper.ts';
 import { createSettlement } from '../../src/orders/settlement.ts';
+import { createOutboxRelay } from '../../src/store/outbox-relay.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres, type PostgresStore } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
@@ -31,7 +32,8 @@ const sizes = vi.spyOn(instruments.commitBatchSize, 'observe');
 function settling(store: PostgresStore) {
   const orders = orderTable(store);
   const mirror = createSaleMirror(redis, redisEpochs(redis, store), orders, 0);
-  return { postgres: store, orders, mirror, instruments };
+  const outbox = createOutboxRelay(store, mirror, testHealth().loop('mirror-outbox'));
+  return { postgres: store, orders, mirror, outbox, instruments };
 }
 
 function startCommitter(store: PostgresStore = postgres): OrderCommitter {
