@@ -1,6 +1,6 @@
 /** A case: what a seed plays with a target. The same seed, in the same version, is the same schedule to the byte. */
-import { seededRandom } from '../kit/random.ts';
-import { byPriorities, type ChooseOf, uniformly } from './choose.ts';
+import { type Random, seededRandom } from '../kit/random.ts';
+import { byHolding, byPriorities, type Choose, type ChooseOf, uniformly } from './choose.ts';
 import { faultsOf } from './faults.ts';
 import { type Target, usesRedis } from './process.ts';
 import type { Plan } from './schedule.ts';
@@ -16,6 +16,13 @@ export interface Case {
   readonly choose: ChooseOf;
 }
 
+function wayOf(random: Random): Choose {
+  const way = random();
+  if (way < 0.3) return uniformly(random);
+  if (way < 0.6) return byPriorities(random, 1 + Math.floor(random() * 4), BUSY_STEPS);
+  return byHolding(random, BUSY_STEPS);
+}
+
 /** A world of several sales; each is a schedule of its own faults and its own way to choose. */
 export function caseOf(target: Target, seed: number): Case {
   const random = seededRandom(seed);
@@ -27,9 +34,7 @@ export function caseOf(target: Target, seed: number): Case {
     workload: workloadOf(random, n + 1, processes, isReserving),
     faults: faultsOf(random, { isReserving, isSynchronous }, BUSY_STEPS),
   }));
-  const ways = sales.map(() =>
-    random() < 0.5 ? byPriorities(random, 1 + Math.floor(random() * 4), BUSY_STEPS) : uniformly(random),
-  );
+  const ways = sales.map(() => wayOf(random));
   return { plan: { ...target, processes, isSynchronous, sales, seed }, choose: (sale) => ways[sale - 1]! };
 }
 

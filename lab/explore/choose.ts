@@ -64,6 +64,30 @@ export function byPriorities(random: Random, changes: number, steps: number): Ch
   };
 }
 
+/**
+ * One or two links are held for a while: nothing arrives on them, in either direction, while everything else goes on and time passes. It finds
+ * what needs one request to be late.
+ * @param steps within which they begin to be held
+ */
+export function byHolding(random: Random, steps: number): Choose {
+  const below = (n: number) => Math.floor(random() * n);
+  const holds = Array.from({ length: 1 + below(2) }, () => [below(steps), 10 + below(150)] as const);
+  const others = random() < 0.5 ? oldest : uniformly(random);
+  const until = new Map<string, number>();
+  let now = 0;
+  return (events, step) => {
+    now++;
+    for (const [from, lasts] of holds) {
+      const ofLinks = from === now ? events.filter(({ text }) => /→|←/.test(text)) : [];
+      if (ofLinks.length > 0) until.set(ofLinks[below(ofLinks.length)]!.task, now + lasts);
+    }
+    const free = events.filter(({ task }) => !((until.get(task) ?? 0) > now));
+    // Timers that are far off come when nothing else happens.
+    const soon = free.filter(({ weight }) => weight > 0.1);
+    return others(soon.length > 0 ? soon : free.length > 0 ? free : events, step);
+  };
+}
+
 /** The events that were not the oldest, by step. */
 export type Deviations = ReadonlyMap<number, string>;
 

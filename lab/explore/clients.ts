@@ -88,6 +88,13 @@ export class Clients {
     if (status === 202 || (status === 200 && this.#isAhead)) this.#ahead.add(id);
   }
 
+  /** The customers of a sale whose last answer named an order, and who have not asked to give it up. */
+  holders(sale: number): string[] {
+    const ofSale = this.history.filter(({ saleId, userId }) => saleId === sale && this.orders.has(userId));
+    const hasGivenUp = new Set(ofSale.filter(({ op }) => op === 'cancel').map(({ userId }) => userId));
+    return [...new Set(ofSale.map(({ userId }) => userId))].filter((user) => !hasGivenUp.has(user));
+  }
+
   /** Postgres has these orders now. */
   committed(orders: readonly string[]): void {
     for (const order of orders) if (!this.#committedUs.has(order)) this.#committedUs.set(order, nowUs());

@@ -5,6 +5,7 @@ import { linearityOf } from '../audit/consistency.ts';
 import { readNow } from '../audit/reader.ts';
 import type { Choose, ChooseOf } from './choose.ts';
 import { CLAIM_MS, inject, moveRedis } from './inject.ts';
+import type { ExploredProcess } from './process.ts';
 import { type Plan, type SalePlan, Schedule } from './schedule.ts';
 import type { AllServers } from './servers.ts';
 import { virtual } from './virtual.ts';
@@ -65,10 +66,28 @@ async function sell(schedule: Schedule, sale: SalePlan, choose: Choose): Promise
   schedule.isChecked = true;
   await explore(schedule, sale, choose);
   await calm(schedule);
-  // The next sale finds processes that are connected.
   if (sale.faults.length > 0) await schedule.elapse(RECONNECT_MS);
+  await probe(schedule, sale);
   schedule.isChecked = false;
   await schedule.check();
+}
+
+/**
+ * Before the background work has time to repair anything: more customers than there are units, and then every customer with an order again,
+ * at each process. No unit is sold twice, and nobody with an order is refused.
+ */
+async function probe(schedule: Schedule, { n, workload }: SalePlan): Promise<void> {
+  const { clients } = schedule;
+  const up = schedule.processes.filter(({ state }) => state === 'up');
+  const users = Array.from({ length: workload.stock + 1 }, (_, i) => `late-${n}-${i + 1}`);
+  const buy = (all: readonly string[], at: (n: number) => ExploredProcess) =>
+    schedule.finish(at(0), () =>
+      Promise.all(
+        all.map((user, i) => clients.send({ kind: 'buy', user, units: 1, at: 0 }, n, at(i).parts!)),
+      ),
+    );
+  await buy(users, (i) => up[i % up.length]!);
+  for (const process of up) await buy(clients.holders(n), () => process);
 }
 
 async function explore(schedule: Schedule, sale: SalePlan, choose: Choose): Promise<void> {

@@ -173,15 +173,23 @@ export class PostgresBackends {
   async run(backend: PostgresBackend, request: Request, bytes: Buffer): Promise<Reply | 'waiting'> {
     let reply: Reply | undefined;
     let isLate = false;
-    const replying = backend.connection!.ask(bytes).then((found) => {
-      reply = found;
-      this.#running.delete(backend);
-      this.replicating.delete(backend);
-      if (isLate) this.#late.push({ backend, request, reply: found });
-    });
-    this.#running.set(backend, replying);
-    if (!this.#control.isSynchronous && this.#running.size === 1 && this.#isAlone(backend)) await replying;
-    else await this.#stable(this.#control.isSynchronous ? 0 : PROMPT_MS);
+    const ask = () => {
+      const replying = backend.connection!.ask(bytes).then((found) => {
+        reply = found;
+        this.#running.delete(backend);
+        this.replicating.delete(backend);
+        if (isLate) this.#late.push({ backend, request, reply: found });
+      });
+      this.#running.set(backend, replying);
+      return replying;
+    };
+    const { isSynchronous } = this.#control;
+    if (!isSynchronous && this.#running.size === 0 && this.#isAlone(backend)) await ask();
+    else
+      await this.#inTurn(async () => {
+        void ask();
+        await this.#stable(isSynchronous ? 0 : PROMPT_MS);
+      });
     isLate = reply === undefined;
     await this.#deliverLate();
     return reply ?? 'waiting';
@@ -206,28 +214,37 @@ export class PostgresBackends {
   async cancel(link: Link): Promise<void> {
     const backend = link.backend as PostgresBackend;
     const replying = this.#running.get(backend);
-    await this.#control.sql.query('SELECT pg_cancel_backend($1)', [backend.connection!.pid]);
-    await replying;
-    await this.settle();
+    const { pid } = backend.connection!;
+    await this.#inTurn(async () => {
+      this.#goOn(pid);
+      await this.#control.sql.query('SELECT pg_cancel_backend($1)', [pid]);
+      await replying;
+    });
+    await this.#deliverLate();
   }
 
   /** Ends the server's process of a link. */
   async terminate(link: Link): Promise<void> {
     const backend = link.backend as PostgresBackend;
-    await this.#control.sql.query('SELECT pg_terminate_backend($1)', [backend.connection!.pid]);
-    await backend.connection!.ended;
-    // It has closed its connection before it releases what it held.
-    const isThere = 'SELECT FROM pg_stat_activity WHERE pid = $1';
-    while ((await this.#control.sql.query(isThere, [backend.connection!.pid])).rowCount! > 0);
+    const { pid, ended } = backend.connection!;
+    await this.#inTurn(async () => {
+      await this.#control.sql.query('SELECT pg_terminate_backend($1)', [pid]);
+      await ended;
+      // It has closed its connection before it releases what it held.
+      const isThere = 'SELECT FROM pg_stat_activity WHERE pid = $1';
+      while ((await this.#control.sql.query(isThere, [pid])).rowCount! > 0);
+    });
     this.open.delete(backend);
-    await this.settle();
+    await this.#deliverLate();
   }
 
   /** Rolls back the transaction of a link that is over. */
   async rollBack(backend: PostgresBackend): Promise<void> {
-    await backend.connection!.ask(simpleQuery('ROLLBACK'));
+    await this.#inTurn(async () => {
+      await backend.connection!.ask(simpleQuery('ROLLBACK'));
+    });
     this.open.delete(backend);
-    await this.settle();
+    await this.#deliverLate();
   }
 
   /** Since when a transaction of a link is open without a statement, on the virtual clock; null: there is none. */
@@ -236,10 +253,14 @@ export class PostgresBackends {
     return this.open.has(backend) && !this.#running.has(backend) ? backend.answeredAtMs : null;
   }
 
-  /** The standby has confirmed what the commits wait for. */
-  async replicated(): Promise<void> {
-    await Promise.all([...this.replicating].map((backend) => this.#running.get(backend)));
-    await this.settle();
+  /** Lets the commits that wait for the standby end. @param confirm says that it has what they wait for */
+  async replicated(confirm: () => void): Promise<void> {
+    await this.#inTurn(async () => {
+      const ending = [...this.replicating].map((backend) => this.#running.get(backend));
+      confirm();
+      await Promise.all(ending);
+    });
+    await this.#deliverLate();
   }
 
   /** Waits until each statement without a reply waits for another, after something has ended. */
@@ -248,6 +269,41 @@ export class PostgresBackends {
     await this.#deliverLate();
   }
 
+  readonly #stopped = new Set<number>();
+
+  #goOn(pid: number): void {
+    if (this.#stopped.delete(pid)) process.kill(pid, 'SIGCONT');
+  }
+
+  #stop(pid: number): void {
+    this.#stopped.add(pid);
+    process.kill(pid, 'SIGSTOP');
+  }
+
+  /**
+   * Does what may end the wait of others, who then go on one after the other, in the order in which they began to wait. Several that wait
+   * for one row would race for its next version. The processes of all are stopped meanwhile: one that waits for a lock sleeps, and holds
+   * nothing inside the server.
+   */
+  async #inTurn(work: () => Promise<void>): Promise<void> {
+    const waiting = [...this.#running.keys()].filter((one) => !this.replicating.has(one));
+    const pids = waiting.length < 2 ? [] : waiting.map(({ connection }) => connection!.pid);
+    for (const pid of pids) this.#stop(pid);
+    await work();
+    for (;;) {
+      await this.#stable(0);
+      if (this.#stopped.size === 0) return;
+      const held = await this.#waiting();
+      const next = pids.find((pid) => this.#stopped.has(pid) && !held.has(pid));
+      if (next === undefined) break;
+      this.#goOn(next);
+      await this.#stable(0);
+      if (waiting.some((one) => one.connection!.pid === next && this.#running.has(one))) this.#stop(next);
+    }
+    for (const pid of pids) this.#goOn(pid);
+  }
+
+  /** Waits until each statement without a reply waits, or its process is stopped. */
   async #stable(promptMs: number): Promise<void> {
     if (this.#running.size === 0) return;
     if (promptMs > 0) {
@@ -258,12 +314,14 @@ export class PostgresBackends {
       await Promise.race([Promise.all(this.#running.values()), prompt]);
       real.clearTimeout(timer);
     }
-    while (this.#running.size > 0) {
+    for (;;) {
+      const running = [...this.#running.keys()].filter((one) => !this.#stopped.has(one.connection!.pid));
+      if (running.length === 0) return;
       const waiting = await this.#waiting();
-      const running = [...this.#running.keys()];
-      if (running.every(({ connection }) => waiting.has(connection!.pid))) {
+      if (running.every((one) => !this.#running.has(one) || waiting.has(one.connection!.pid))) {
         for (const one of running)
-          if (waiting.get(one.connection!.pid) === 'commit') this.replicating.add(one);
+          if (this.#running.has(one) && waiting.get(one.connection!.pid) === 'commit')
+            this.replicating.add(one);
         return;
       }
       await new Promise((resolve) => real.setImmediate(resolve));

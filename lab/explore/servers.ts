@@ -267,8 +267,7 @@ async function openStandby(
   const confirm = async () => {
     isBehind = false;
     const [before, after] = (await lsnOf()).split('/').map((part) => BigInt(`0x${part}`));
-    connection.confirm((before! << 32n) | after!);
-    await backends.replicated();
+    await backends.replicated(() => connection.confirm((before! << 32n) | after!));
   };
   const isKnown = `SELECT FROM pg_stat_replication WHERE sync_state = 'sync'`;
   do await confirm();
