@@ -20,6 +20,7 @@ import type {
   Reservation,
   Superseded,
 } from '../domain/outcome.ts';
+import type { OutboxRelay } from '../store/outbox-relay.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
@@ -31,6 +32,7 @@ export interface SettlementContext {
   readonly committer: OrderCommitter;
   readonly postgres: PostgresStore;
   readonly orders: OrderTable;
+  readonly outbox: Pick<OutboxRelay, 'take'>;
   readonly confirm: 'durable' | 'accepted';
   readonly onError: (doing: string, error: unknown, ids: object) => void;
 }
@@ -108,6 +110,7 @@ class Settling implements Settlement {
         if (result.kind === 'busy' && result.cause === 'waited-too-long') return; // left to the reaper
         const { kind } = result.kind === 'busy' ? result : await this.#conclude(reservation, result);
         if (kind !== 'accepted') failed(new Error(result.kind === 'rejected' ? result.rejection.kind : kind));
+        else await this.#tellLastCopy(reservation);
       })
       .catch(failed)
       .finally(() => this.#background.delete(work));
@@ -117,6 +120,12 @@ class Settling implements Settlement {
       order: { orderId, saleId, userId, status: 'pending', quantity },
       durable: false,
     };
+  }
+
+  /** A copy that another process loaded before the commit lacks the order. */
+  async #tellLastCopy({ saleId, orderId, epoch }: ClaimedReservation): Promise<void> {
+    const { mirror, outbox } = this.#context;
+    if (epoch !== null && !(await mirror.isCurrent(saleId, epoch))) await outbox.take([orderId]);
   }
 
   /** The outcome of an attempt with a claimed reservation. */

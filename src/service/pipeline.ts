@@ -12,7 +12,11 @@ import { limits } from '../config/limits.ts';
 import { attemptTally } from '../metrics/attempt-tally.ts';
 import { measureAdmission, measureCommitter, measureLatch } from '../metrics/instruments.ts';
 import { createLifecycle, type Lifecycle } from '../orders/lifecycle.ts';
-import { createOrderCommitter, type OrderCommitter } from '../orders/order-committer.ts';
+import {
+  createOrderCommitter,
+  type OrderCommitter,
+  type OrderCommitterContext,
+} from '../orders/order-committer.ts';
 import { createPayments, type Payments } from '../orders/payments.ts';
 import { createPurchases, type Purchases } from '../orders/purchase.ts';
 import { type PreviousPass, type ReaperCounts, reapOnce } from '../orders/reservation-reaper.ts';
@@ -67,7 +71,12 @@ export function createPipeline(options: PipelineOptions): Pipeline {
   const { postgres, orders, outbox, strategy } = core;
   const { instruments, background, onError } = reports;
   const { mirror, knownSoldOut, maxBatch } = strategy;
-  const reserving = mirror && { mirror, committer: traced(createCommitter(config, core, mirror, reports)) };
+  const reserving = mirror &&
+    outbox && {
+      mirror,
+      outbox,
+      committer: traced(createCommitter(config, { ...core, mirror, outbox }, reports)),
+    };
   const shedder = createLoadShedder(config.admissionMs, maxBatch);
   measureAdmission(instruments, shedder);
   if (knownSoldOut) measureLatch(instruments, knownSoldOut);
@@ -121,13 +130,22 @@ export function createPipeline(options: PipelineOptions): Pipeline {
 
 function createCommitter(
   config: Config,
-  { postgres, orders, outbox }: Core,
-  mirror: NonNullable<Core['strategy']['mirror']>,
+  {
+    postgres,
+    orders,
+    mirror,
+    outbox,
+  }: Pick<Core, 'postgres' | 'orders'> & Pick<OrderCommitterContext, 'mirror' | 'outbox'>,
   { instruments, onError }: Reports,
 ): OrderCommitter {
   const committer = createOrderCommitter({
-    ...{ ...config, postgres, orders, mirror, instruments, onError },
-    outbox: outbox!, // a strategy with a mirror has one
+    ...config,
+    postgres,
+    orders,
+    mirror,
+    outbox,
+    instruments,
+    onError,
   });
   measureCommitter(instruments, committer);
   return committer;
