@@ -22,7 +22,8 @@
 --        none
 --      8 "<free units> <generation>" of a copy that is replaced if it still has both, and no reservation: the generation grows with each
 --        added unit or buyer, and everything else takes units; or ''
--- Reply  1 when it was loaded, 0 when it had been
+--      9 how many buyers the copy has
+-- Reply  1 when it was loaded, 0 when it had been; -1 when Redis has lost the copy of the buyers: nothing was changed
 --#include terms
 --#include units
 local state, counters, buyers, reservations, copy = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[7]
@@ -38,6 +39,10 @@ local function isAsSeen()
   return ARGV[8] == string.format('%.0f ', free) .. (redis.call('HGET', state, 'generation') or '')
 end
 local isReplaced = present and isAsSeen()
+if (not present or isReplaced) and redis.call('HLEN', copy) ~= tonumber(ARGV[9]) then
+  redis.call('DEL', copy, KEYS[8])
+  return -1
+end
 
 -- Fences, too, are of an earlier epoch: Postgres, which numbers the leases of some locks, may have gone back.
 if not known then redis.call('DEL', state) end

@@ -171,9 +171,10 @@ export function createSaleMirror(
         const counts = [taken.remaining, segments, versionedTerms(taken.terms), taken.value.extraUnits];
         const keepsOf = keepsReservations ? (isOver ? 'any' : isLast ? copy : (before ?? 'any')) : 'none';
         const asSeen = seen === null ? '' : `${seen.remaining} ${seen.generation}`;
-        const how = [...counts, epoch, taken.restocks.join(' '), keepsOf, asSeen];
+        const how = [...counts, epoch, taken.restocks.join(' '), keepsOf, asSeen, taken.value.count];
         const copies = [taken.value.key, taken.committed] as const;
-        return (await load(...unitKeys(all), all.segments, all.restocks, ...copies, ...how)) === 1;
+        const reply = await load(...unitKeys(all), all.segments, all.restocks, ...copies, ...how);
+        if (reply >= 0) return reply === 1;
       }
       throw new FailureError(
         'redis',

@@ -8,16 +8,18 @@ const COPY_TTL_S = 300;
 /** Members of a sorted set that one command reads or writes; Redis serves others after it. */
 const PAGE = 1_000;
 
-/** Copies the buyers that Postgres knows to a new key. `extraUnits`: their units beyond one for each. */
+/** Copies the buyers that Postgres knows to a new key. `count`: how many; `extraUnits`: their units beyond one for each. */
 async function copyBuyers(redis: Redis, saleId: number, pages: AsyncIterable<readonly Buyer[]>) {
   const key = `stampede:{sale:${saleId}}:buyers:${crypto.randomUUID()}`;
+  let count = 0;
   let extraUnits = 0;
   for await (const page of pages) {
     await redis.hset(key, Object.fromEntries(page.map((buyer) => [buyer.userId, recordOf(buyer)])));
+    count += page.length;
     for (const { quantity } of page) extraUnits += quantity - 1;
     await redis.expire(key, COPY_TTL_S);
   }
-  return { key, extraUnits };
+  return { key, count, extraUnits };
 }
 
 /** The members of a sorted set that match a pattern, in pages: some twice, and those that are there throughout at least once. */
