@@ -84,6 +84,7 @@ export function byHolding(random: Random, steps: number): Choose {
     const free = events.filter(({ task }) => !((until.get(task) ?? 0) > now));
     // Timers that are far off come when nothing else happens.
     const soon = free.filter(({ weight }) => weight > 0.1);
+    if (soon.length === 0) now += 9; // then a hold is over sooner
     return others(soon.length > 0 ? soon : free.length > 0 ? free : events, step);
   };
 }

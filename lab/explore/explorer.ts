@@ -1,4 +1,5 @@
 /** The process that plays schedules, one after the other: see protocol.ts. */
+import { spawnSync } from 'node:child_process';
 import { caseOf, nameOf } from './case.ts';
 import { enumerate } from './enumerate.ts';
 import { type Played, play } from './play.ts';
@@ -16,6 +17,9 @@ const SHRUNK = 3;
 
 const say = (message: FromExplorer) => process.send?.(message);
 
+// Requests and replies pass between this process and its servers, one at a time: on one processor they need not wake another.
+const cpu = process.env.STAMPEDE_EXPLORER_CPU;
+if (cpu !== undefined) spawnSync('taskset', ['-a', '-c', '-p', cpu, String(process.pid)]);
 const servers = await openServers();
 install(() => current.network!.socket());
 process.on('message', (message: Explore) => {

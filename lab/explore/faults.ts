@@ -57,7 +57,11 @@ export function faultsOf(random: Random, exposed: Exposed, steps: number): Fault
   const total = kinds.reduce((sum, kind) => sum + FAULTS[kind].weight, 0);
   const kindOf = (chosen: number) => {
     let left = chosen * total;
-    return kinds.find((kind) => (left -= FAULTS[kind].weight) < 0) ?? kinds.at(-1)!;
+    for (const kind of kinds) {
+      left -= FAULTS[kind].weight;
+      if (left < 0) return kind;
+    }
+    return kinds.at(-1)!;
   };
   const count = Math.floor(random() * 3.5);
   return Array.from({ length: count }, () => ({

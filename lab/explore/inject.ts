@@ -145,8 +145,6 @@ const HAPPENS: Readonly<Record<FaultKind, Happen>> = {
       await promote(schedule, async () => {
         if (hasAll) await standby.confirm();
         await standby.fallsBehind();
-        for (const link of schedule.network.links)
-          if (schedule.servers.postgres.isReplicating(link)) await schedule.servers.postgres.cancel(link);
       });
       return null;
     }
@@ -205,7 +203,9 @@ async function promote(schedule: Schedule, before = async () => {}): Promise<voi
   await before();
   for (let left = links(); left.length > 0; left = links()) {
     // Those that wait for another one are answered when it is closed.
-    for (const link of left) if (link.waiting === null) await network.close(link);
+    for (const link of left)
+      if (link.waiting === null) await network.close(link);
+      else if (servers.postgres.isReplicating(link)) await servers.postgres.cancel(link);
     await servers.postgres.settle();
   }
   if (servers.standby === null) await servers.sql.query('SELECT explore.promote()');

@@ -4,6 +4,7 @@
  *   npm run explore -- --minutes 10 --strategies lua,group-commit          explores
  *   npm run explore -- --strategies lua --seed 42 --schedules 1            plays one schedule, and prints its events
  */
+import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
 import { onStopSignals } from '../../src/config/stop-signals.ts';
 import { startProgram } from '../kit/processes.ts';
@@ -94,9 +95,10 @@ async function run({
 }: Options): Promise<number> {
   const worlds = schedules === null ? null : Math.ceil(schedules / SALES);
   const workers = Math.min(wanted, worlds ?? wanted);
-  const explorers: Explorer[] = Array.from({ length: workers }, () =>
-    startProgram('explorer', ['--max-semi-space-size=64']),
-  );
+  const explorers: Explorer[] = Array.from({ length: workers }, (_, n) => {
+    process.env.STAMPEDE_EXPLORER_CPU = String(n % availableParallelism());
+    return startProgram('explorer', ['--max-semi-space-size=64']);
+  });
   const end = () => Promise.all(explorers.map((explorer) => explorer[Symbol.asyncDispose]()));
   const report = new Report(worlds === 1);
   const stopped = new Promise<void>((resolve) => {

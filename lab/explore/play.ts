@@ -66,15 +66,17 @@ async function sell(schedule: Schedule, sale: SalePlan, choose: Choose): Promise
   schedule.isChecked = true;
   await explore(schedule, sale, choose);
   await calm(schedule);
-  if (sale.faults.length > 0) await schedule.elapse(RECONNECT_MS);
-  await probe(schedule, sale);
+  if (sale.faults.length > 0) {
+    await schedule.elapse(RECONNECT_MS);
+    await probe(schedule, sale);
+  }
   schedule.isChecked = false;
   await schedule.check();
 }
 
 /**
- * Before the background work has time to repair anything: more customers than there are units, and then every customer with an order again,
- * at each process. No unit is sold twice, and nobody with an order is refused.
+ * Before the background work has time to repair anything: more customers than there are units, and then every customer with an order again.
+ * No unit is sold twice, and nobody with an order is refused.
  */
 async function probe(schedule: Schedule, { n, workload }: SalePlan): Promise<void> {
   const { clients } = schedule;
@@ -87,7 +89,7 @@ async function probe(schedule: Schedule, { n, workload }: SalePlan): Promise<voi
       ),
     );
   await buy(users, (i) => up[i % up.length]!);
-  for (const process of up) await buy(clients.holders(n), () => process);
+  await buy(clients.holders(n), (i) => up[(n + i) % up.length]!);
 }
 
 async function explore(schedule: Schedule, sale: SalePlan, choose: Choose): Promise<void> {

@@ -20,6 +20,12 @@ import type { Action, Workload } from './workload.ts';
 
 /** One event takes this long, milliseconds. */
 const EVENT_MS = 0.1;
+/**
+ * A timer that is at least that far off fires up to so much later, milliseconds: else one that a process sets every few milliseconds would fill
+ * the schedule.
+ */
+const FAR_MS = 30;
+const LATE_MS = 1_000;
 /** Later ones end a schedule that never becomes quiet. */
 const MAX_DRAIN_STEPS = 5_000;
 
@@ -285,7 +291,11 @@ export class Schedule {
         age: 1e9 + timer.dueMs - 1.7e12,
         weight: laterMs > 100 ? 0.01 : 0.2,
         dueMs: timer.dueMs,
-        run: () => virtual.as(owner, () => virtual.fire(timer)),
+        run: () => {
+          if (laterMs > FAR_MS)
+            virtual.setNow(START_MS + Math.ceil((timer.dueMs - START_MS) / LATE_MS) * LATE_MS);
+          return virtual.as(owner, () => virtual.fire(timer));
+        },
       });
     }
   }

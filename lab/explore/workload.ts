@@ -38,7 +38,7 @@ export function workloadOf(random: Random, sale: number, processes: number, isRe
   const maxPerOrder = isLucky(0.7) ? 1 : 3;
   const stock = 1 + below(maxPerOrder + 1);
   const at = () => below(processes);
-  const customers = isLucky(0.7) ? 2 : 3;
+  const customers = isLucky(0.75) ? 2 : 3;
   const letter = 'abcdefghijklmnopqrstuvwxyz'[sale - 1]!;
   const scripts: Action[][] = [];
   for (let n = 1; n <= customers; n++) {
@@ -54,7 +54,7 @@ export function workloadOf(random: Random, sale: number, processes: number, isRe
       at: at(),
     });
     const script = [buy()];
-    if (isLucky(0.3)) script.push(buy());
+    if (isLucky(0.25)) script.push(buy());
     const after = random();
     if (after < 0.2) script.push(pay('n'));
     else if (after < 0.4) script.push(cancel());
