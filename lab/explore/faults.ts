@@ -63,7 +63,7 @@ export function faultsOf(random: Random, exposed: Exposed, steps: number): Fault
     }
     return kinds.at(-1)!;
   };
-  const count = Math.floor(random() * 3.5);
+  const count = Math.floor(random() * 3.2);
   return Array.from({ length: count }, () => ({
     kind: kindOf(random()),
     step: Math.floor(random() * steps),

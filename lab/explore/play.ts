@@ -67,7 +67,7 @@ async function sell(schedule: Schedule, sale: SalePlan, choose: Choose): Promise
   await explore(schedule, sale, choose);
   await calm(schedule);
   if (sale.faults.length > 0) {
-    await schedule.elapse(RECONNECT_MS);
+    if (!schedule.isConnected) await schedule.elapse(RECONNECT_MS);
     await probe(schedule, sale);
   }
   schedule.isChecked = false;

@@ -108,6 +108,9 @@ export interface PostgresControl {
 
 type Reply = Buffer | 'ended';
 
+/** Statements that commit nothing. */
+const READS = /^(BEGIN|SET|SELECT left)/;
+
 const WAITING = `SELECT pid, 'lock' AS what FROM pg_locks WHERE NOT granted`;
 const REPLICATING = `SELECT pid, 'commit' FROM pg_stat_get_activity(NULL) WHERE wait_event = 'SyncRep'`;
 
@@ -184,7 +187,8 @@ export class PostgresBackends {
       return replying;
     };
     const { isSynchronous } = this.#control;
-    if (!isSynchronous && this.#running.size === 0 && this.#isAlone(backend)) await ask();
+    const canWait = isSynchronous && !READS.test(request.name);
+    if (!canWait && this.#running.size === 0 && this.#isAlone(backend)) await ask();
     else
       await this.#inTurn(async () => {
         void ask();

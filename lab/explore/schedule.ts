@@ -348,6 +348,16 @@ export class Schedule {
     });
   }
 
+  /** Whether every process that is up is connected to Redis. */
+  get isConnected(): boolean {
+    const isOpen = ({ name, state }: ExploredProcess) =>
+      state !== 'up' ||
+      this.network.links.some((link) => {
+        return link.owner === name && link.place.store === 'redis' && link.state === 'open';
+      });
+    return !this.usesRedis || this.processes.every(isOpen);
+  }
+
   /** Lets one event happen. */
   async take(choose: Choose, withClients = true): Promise<boolean> {
     const events = this.events(withClients);
@@ -438,7 +448,7 @@ export class Schedule {
 }
 
 /** Statements that change what is checked. */
-const WRITES = /^(COMMIT|WITH|INSERT|UPDATE|place-|commit-orders|close-orders|sell|insert|take)/;
+const WRITES = /^(COMMIT|WITH|UPDATE orders|place-|commit-orders|close-orders|sell|insert|take)/;
 
 function describe(action: Action): string {
   switch (action.kind) {
