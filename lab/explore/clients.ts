@@ -40,15 +40,17 @@ export class Clients {
     return !isAboutOrder || this.orders.has(action.user);
   }
 
-  /** Sends an action. Its owner must be set. @returns resolves when it is answered */
-  send(action: Action, saleId: number, parts: Parts): Promise<void> {
+  /** Sends an action. Its owner must be set. @returns how it ended; null: the history does not have it */
+  send(action: Action, saleId: number, parts: Parts): Promise<AttemptOutcome | null> {
     const id = this.#begin(action, saleId);
     return ask(action, parts, saleId, this.orders).then(
       (ending) => this.#end(id, action, ending),
       (error) => {
         const kind = failureOf(error);
         if (kind === 'defect') this.#onDefect(error, action.kind);
-        this.#end(id, action, { outcome: kind === 'unknown' || kind === 'defect' ? 'unknown' : 'busy' });
+        return this.#end(id, action, {
+          outcome: kind === 'unknown' || kind === 'defect' ? 'unknown' : 'busy',
+        });
       },
     );
   }
@@ -67,8 +69,12 @@ export class Clients {
     return id;
   }
 
-  #end(id: number | null, action: Action, { outcome, status = null, ...rest }: Ending): void {
-    if (id === null) return;
+  #end(
+    id: number | null,
+    action: Action,
+    { outcome, status = null, ...rest }: Ending,
+  ): AttemptOutcome | null {
+    if (id === null) return null;
     const asked = this.history[id]!;
     // A process that knows that the sale is sold out answers at once, by what was true a moment ago.
     const isKnown = outcome === 'sold-out' && asked.invokedUs === nowUs();
@@ -83,9 +89,10 @@ export class Clients {
       status,
       completedUs: nowUs(),
     };
-    if (action.kind !== 'buy' || orderId === null) return;
+    if (action.kind !== 'buy' || orderId === null) return outcome;
     this.orders.set(action.user, orderId);
     if (status === 202 || (status === 200 && this.#isAhead)) this.#ahead.add(id);
+    return outcome;
   }
 
   /** The customers of a sale whose last answer named an order, and who have not asked to give it up. */

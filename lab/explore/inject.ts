@@ -128,10 +128,11 @@ const HAPPENS: Readonly<Record<FaultKind, Happen>> = {
     await servers.postgres.cancel(link);
     return null;
   },
-  async 'the standby is away'(schedule) {
+  async 'the standby is away'(schedule, which) {
     schedule.note('fault: the standby is away');
     schedule.isStandbyAway = true;
     return async () => {
+      if (which < 0.5) return HAPPENS['promote the standby of Postgres'](schedule, 1).then(() => {});
       schedule.note('the standby is back');
       schedule.isStandbyAway = false;
     };
@@ -146,6 +147,7 @@ const HAPPENS: Readonly<Record<FaultKind, Happen>> = {
         if (hasAll) await standby.confirm();
         await standby.fallsBehind();
       });
+      schedule.isStandbyAway = false;
       return null;
     }
     schedule.note('the standby of Postgres has everything up to here');

@@ -14,7 +14,7 @@ import type { Fault } from './faults.ts';
 import { type Link, Network, type Place } from './network.ts';
 import { type ExploredProcess, portsOf, startParts, type Target, usesRedis } from './process.ts';
 import { RedisBackend } from './redis-backends.ts';
-import { type ExploreServers, REDIS_SERVERS } from './servers.ts';
+import { type ExploreServers, REDIS_SERVERS, type StandbyControl } from './servers.ts';
 import { START_MS, virtual } from './virtual.ts';
 import type { Action, Workload } from './workload.ts';
 
@@ -53,6 +53,8 @@ const SALE_STEPS = 10_000;
 interface Running {
   readonly script: readonly Action[];
   next: number;
+  /** The one that was sent again. */
+  repeated: Action | null;
   /** Null: nothing is asked. */
   asking: { readonly at: ExploredProcess } | null;
 }
@@ -127,7 +129,7 @@ export class Schedule {
   sell({ n, workload }: SalePlan): void {
     this.sale = n;
     this.step = n * SALE_STEPS;
-    this.#running = workload.scripts.map((script) => ({ script, next: 0, asking: null }));
+    this.#running = workload.scripts.map((script) => ({ script, next: 0, repeated: null, asking: null }));
   }
 
   /** The sales are over. */
@@ -201,6 +203,7 @@ export class Schedule {
       };
       found.push({ text: 'the standby confirms what it has', task: 'standby', age, weight: 0.5, run });
     }
+    if (standby !== null && this.isStandbyAway) this.#ofCommits(standby, found);
     this.#ofTimers(found);
     if (withClients) this.#ofClients(found);
     return found;
@@ -275,6 +278,20 @@ export class Schedule {
       });
   }
 
+  /** While the standby is away, an operator may end the wait of a commit. */
+  #ofCommits(standby: StandbyControl, found: Event[]): void {
+    const { postgres } = this.servers;
+    for (const link of this.network.links) {
+      if (!postgres.isReplicating(link)) continue;
+      const run = async () => {
+        await standby.fallsBehind();
+        await postgres.cancel(link);
+      };
+      const age = 1e7 + link.id;
+      found.push({ text: `${link.name}: its wait is cancelled`, task: 'operator', age, weight: 0.2, run });
+    }
+  }
+
   #ofTimers(found: Event[]): void {
     const first = new Map<string, typeof virtual.timers extends Map<number, infer T> ? T : never>();
     for (const timer of virtual.timers.values()) {
@@ -323,8 +340,14 @@ export class Schedule {
     const asking = { at };
     running.asking = asking;
     await virtual.as(at.name, () => {
-      void this.clients.send(action, this.sale, at.parts!).then(() => {
-        if (running.asking === asking) running.asking = null;
+      void this.clients.send(action, this.sale, at.parts!).then((outcome) => {
+        if (running.asking !== asking) return;
+        running.asking = null;
+        // Who does not know whether it happened asks again, once.
+        if (outcome === 'unknown' && running.repeated !== action) {
+          running.repeated = action;
+          running.next--;
+        }
       });
     });
   }
