@@ -12,6 +12,9 @@ import type { Action } from './workload.ts';
 type Ending = Pick<HistoryRecord, 'outcome'> & Partial<HistoryRecord>;
 type Parts = NonNullable<ExploredProcess['parts']>;
 
+/** Within this time every process knows that a standby of Postgres was promoted; timers may fire late. */
+const NOTICED_US = 3_000_000;
+
 const nowUs = (): number => Math.round(virtual.nowMs * 1_000);
 
 export class Clients {
@@ -140,8 +143,10 @@ export class Clients {
       const isAhead = this.#ahead.has(id);
       const happenedUs = isAhead ? (this.#committedUs.get(orderId!) ?? completedUs) : completedUs;
       const isLost = this.#losses.some(({ sinceUs, untilUs, kept }) => {
-        if (invokedUs > untilUs || kept.has(orderId ?? '')) return false;
-        return sinceUs === undefined ? isAhead : happenedUs >= sinceUs;
+        if (kept.has(orderId ?? '')) return false;
+        if (sinceUs === undefined) return isAhead && invokedUs <= untilUs;
+        // Until a process notices, Redis offers units that are free by a cancellation that was lost.
+        return happenedUs >= sinceUs && invokedUs <= untilUs + (isAhead ? NOTICED_US : 0);
       });
       // Until a process notices, it names an order that is lost to its customer.
       const isNamed = isAhead && outcome === 'replayed' && lost.has(orderId!);

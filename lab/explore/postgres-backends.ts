@@ -5,98 +5,28 @@
  * A statement may wait for a row. Then it is `waiting` as soon as pg_locks says so of each statement that has no reply: while one of them
  * runs, nothing is decided.
  */
-import type { Socket } from 'node:net';
 import type pg from 'pg';
 import type { Backend, Link, Request } from './network.ts';
+import {
+  BIND,
+  Connection,
+  IDLE,
+  message,
+  messagesIn,
+  nameOf,
+  PARSE,
+  PARSED,
+  QUERY,
+  SYNC,
+  simpleQuery,
+  TERMINATE,
+  textAt,
+  withStatement,
+} from './postgres-connection.ts';
 import { real, virtual } from './virtual.ts';
-
-const READY = 0x5a; // 'Z'
-const PARSE = 0x50; // 'P'
-const BIND = 0x42; // 'B'
-const QUERY = 0x51; // 'Q'
-const SYNC = 0x53; // 'S'
-const TERMINATE = 0x58; // 'X'
-const PARSED = Buffer.from([0x31, 0, 0, 0, 4]);
-const IDLE = 0x49; // 'I'
 
 /** Real time that a statement may take before pg_locks is read. */
 const PROMPT_MS = 2;
-
-/** A message with its type and length. */
-function* messagesIn(bytes: Buffer): Generator<Buffer> {
-  for (let at = 0; at + 5 <= bytes.length; ) {
-    const end = at + 1 + bytes.readInt32BE(at + 1);
-    yield bytes.subarray(at, end);
-    at = end;
-  }
-}
-
-const textAt = (bytes: Buffer, at: number): string => bytes.toString('utf8', at, bytes.indexOf(0, at));
-
-/** One connection of the server. */
-class Connection {
-  readonly #socket: Socket;
-  #received: Buffer = Buffer.alloc(0);
-  #reply: ((reply: Buffer | 'ended') => void) | null = null;
-  /** The greeting, from "authenticated" to "ready". */
-  greeting: Buffer = Buffer.alloc(0);
-  pid = 0;
-  /** The text of each prepared statement. */
-  readonly prepared = new Map<string, string>();
-  /** `I`: no transaction; `T`, `E`: one is open, or has failed. */
-  status = IDLE;
-  hasEnded = false;
-  readonly ended: Promise<void>;
-
-  constructor(socket: Socket) {
-    this.#socket = socket;
-    socket.on('data', (chunk: Buffer) => this.#receive(chunk));
-    this.ended = new Promise((resolve) => {
-      const end = () => {
-        this.hasEnded = true;
-        this.#settle('ended');
-        resolve();
-      };
-      socket.on('error', end);
-      socket.on('close', end);
-    });
-  }
-
-  /** @returns the reply up to "ready" */
-  ask(bytes: Buffer): Promise<Buffer | 'ended'> {
-    if (this.hasEnded) return Promise.resolve('ended');
-    return new Promise((resolve) => {
-      this.#reply = resolve;
-      this.#socket.write(bytes);
-    });
-  }
-
-  end(): void {
-    this.#socket.destroy();
-  }
-
-  #receive(chunk: Buffer): void {
-    this.#received = this.#received.length === 0 ? chunk : Buffer.concat([this.#received, chunk]);
-    let end = 0;
-    for (const message of messagesIn(this.#received)) {
-      if (end + message.length > this.#received.length) return;
-      if (message.length < 1 + message.readInt32BE(1)) return;
-      end += message.length;
-      if (message[0] !== READY) continue;
-      this.status = message[5]!;
-      const reply = Buffer.from(this.#received.subarray(0, end));
-      this.#received = Buffer.from(this.#received.subarray(end));
-      this.#settle(reply);
-      return;
-    }
-  }
-
-  #settle(reply: Buffer | 'ended'): void {
-    const settle = this.#reply;
-    this.#reply = null;
-    settle?.(reply);
-  }
-}
 
 export interface PostgresControl {
   readonly sql: pg.Pool;
@@ -438,45 +368,4 @@ export class PostgresBackend implements Backend {
     this.#all.give(this.#startup!, connection);
     this.connection = null;
   }
-}
-
-function message(type: number, ...parts: readonly Buffer[]): Buffer {
-  const head = Buffer.alloc(5);
-  head[0] = type;
-  head.writeInt32BE(4 + parts.reduce((sum, { length }) => sum + length, 0), 1);
-  return Buffer.concat([head, ...parts]);
-}
-
-const simpleQuery = (text: string): Buffer => message(QUERY, Buffer.from(`${text}\0`));
-
-/** A Bind message of an unnamed statement, for a named one. */
-function withStatement(bind: Buffer, name: string): Buffer {
-  const at = bind.indexOf(0, 5) + 1; // behind the name of the portal
-  return message(BIND, bind.subarray(5, at), Buffer.from(`${name}\0`), bind.subarray(at + 1));
-}
-
-/** The name of a prepared statement, or the first words of another. */
-function nameOf(unit: Buffer): string {
-  for (const message of messagesIn(unit)) {
-    const [type] = message;
-    if (type === TERMINATE) return 'end';
-    if (type === QUERY) return wordsOf(textAt(message, 5));
-    if (type === PARSE) {
-      const name = textAt(message, 5);
-      return name === '' ? wordsOf(textAt(message, 6)) : name;
-    }
-    if (type === BIND) return textAt(message, 5 + textLength(message, 5) + 1) || 'statement';
-  }
-  return 'statement';
-}
-
-const textLength = (bytes: Buffer, at: number): number => bytes.indexOf(0, at) - at;
-
-function wordsOf(text: string): string {
-  const words = text.replaceAll(/\s+/g, ' ').trim();
-  const table = /\b(?:FROM|INTO|UPDATE) ([a-z_]{3,})/.exec(words)?.[1];
-  const verb = /^[A-Za-z]+/.exec(words)?.[0] ?? '';
-  return /^(BEGIN|COMMIT|ROLLBACK|SET)/.test(verb)
-    ? words.slice(0, 40)
-    : `${verb} ${table ?? words.slice(verb.length + 1, 30)}`;
 }

@@ -7,25 +7,19 @@
  *
  * An event is the arrival of a request at a store, of an answer at a process, a timer that fires, a client's next request, or a fault.
  */
-import { limits } from '../../src/config/limits.ts';
 import { type Choose, type Event, oldest } from './choose.ts';
 import { Clients } from './clients.ts';
+import { ofWorld, type World } from './events.ts';
 import type { Fault } from './faults.ts';
 import { type Link, Network, type Place } from './network.ts';
 import { type ExploredProcess, portsOf, startParts, type Target, usesRedis } from './process.ts';
 import { RedisBackend } from './redis-backends.ts';
-import { type ExploreServers, REDIS_SERVERS, type StandbyControl } from './servers.ts';
+import { type ExploreServers, REDIS_SERVERS } from './servers.ts';
 import { START_MS, virtual } from './virtual.ts';
 import type { Action, Workload } from './workload.ts';
 
 /** One event takes this long, milliseconds. */
 const EVENT_MS = 0.1;
-/**
- * A timer that is at least that far off fires up to so much later, milliseconds: else one that a process sets every few milliseconds would fill
- * the schedule.
- */
-const FAR_MS = 30;
-const LATE_MS = 1_000;
 /** Later ones end a schedule that never becomes quiet. */
 const MAX_DRAIN_STEPS = 5_000;
 
@@ -62,7 +56,7 @@ interface Running {
 /** The network of the schedule that runs now. */
 export const current: { network: Network | null } = { network: null };
 
-export class Schedule {
+export class Schedule implements World {
   readonly plan: Plan;
   readonly servers: ExploreServers;
   readonly clients: Clients;
@@ -193,18 +187,7 @@ export class Schedule {
   /** What can happen now. */
   events(withClients = true): Event[] {
     const found: Event[] = [];
-    for (const link of this.network.links) this.#ofLink(link, found);
-    const { standby } = this.servers;
-    if (standby?.isAwaited() && !this.isStandbyAway) {
-      const age = this.#ageOf(`standby ${this.confirmations}`);
-      const run = () => {
-        this.confirmations++;
-        return standby.confirm();
-      };
-      found.push({ text: 'the standby confirms what it has', task: 'standby', age, weight: 0.5, run });
-    }
-    if (standby !== null && this.isStandbyAway) this.#ofCommits(standby, found);
-    this.#ofTimers(found);
+    ofWorld(this, found);
     if (withClients) this.#ofClients(found);
     return found;
   }
@@ -214,107 +197,13 @@ export class Schedule {
     return state === 'up' || state === 'starting';
   }
 
-  #ageOf(key: string): number {
+  ageOf(key: string): number {
     let age = this.#ages.get(key);
     if (age === undefined) {
       age = ++this.#age;
       this.#ages.set(key, age);
     }
     return age;
-  }
-
-  #ofLink(link: Link, found: Event[]): void {
-    const { network } = this;
-    const { name } = link;
-    const isHeld = !this.isUp(link.owner);
-    const event = (what: string, key: string, weight: number, run: () => Promise<void>) =>
-      found.push({
-        text: `${name}: ${what}`,
-        task: name,
-        age: this.#ageOf(`${link.id} ${key}`),
-        weight,
-        run,
-      });
-    if (link.state === 'connecting' && !isHeld) event('connect', 'connect', 1, () => network.connect(link));
-    const [request] = link.requests;
-    const isDeliverable = link.backend !== null && link.waiting === null && !link.isSilent;
-    if (request !== undefined && isDeliverable) {
-      const run = async () => {
-        await network.execute(link);
-        if (link.place.store === 'postgres') await this.afterStatement(link, request.name);
-      };
-      event(`→ ${request.name}`, `→ ${link.counts.executed}`, 1, run);
-    }
-    const [answer] = link.answers;
-    if (answer !== undefined && link.state === 'open' && !isHeld && !link.isSilent)
-      event(`← ${answer.name}`, `← ${link.counts.answered}`, 1, () => network.answer(link));
-    if (link.place.store === 'postgres' && link.backend !== null) this.#timeoutsOf(link, event);
-    if (link.state === 'left' && link.waiting === null)
-      event('the server closes it', 'close', 0.5, async () => {
-        await network.close(link);
-        await this.servers.postgres.settle();
-      });
-  }
-
-  /**
-   * What the server ends by its clock: a statement that takes too long, and a transaction of a client that does nothing. The server's own
-   * timers run by real time, in which a schedule is over before.
-   */
-  #timeoutsOf(
-    link: Link,
-    event: (what: string, key: string, weight: number, run: () => Promise<void>) => void,
-  ) {
-    const { postgres } = this.servers;
-    const isLate = (sinceMs: number) => virtual.nowMs - sinceMs > limits.postgresStatementMs;
-    const key = `late ${link.counts.executed}`;
-    // A commit has no time, however long it waits for the standby.
-    if (link.waiting !== null && !postgres.isReplicating(link) && isLate(link.waitingSinceMs))
-      event(`the time of ${link.waiting.name} is up`, key, 1, () => postgres.cancel(link));
-    const idleSinceMs = link.requests.length > 0 ? null : postgres.idleSinceMs(link);
-    if (idleSinceMs !== null && isLate(idleSinceMs))
-      event('the server ends its idle transaction', key, 0.3, async () => {
-        await postgres.terminate(link);
-        await this.network.cut(link);
-      });
-  }
-
-  /** While the standby is away, an operator may end the wait of a commit. */
-  #ofCommits(standby: StandbyControl, found: Event[]): void {
-    const { postgres } = this.servers;
-    for (const link of this.network.links) {
-      if (!postgres.isReplicating(link)) continue;
-      const run = async () => {
-        await standby.fallsBehind();
-        await postgres.cancel(link);
-      };
-      const age = 1e7 + link.id;
-      found.push({ text: `${link.name}: its wait is cancelled`, task: 'operator', age, weight: 0.2, run });
-    }
-  }
-
-  #ofTimers(found: Event[]): void {
-    const first = new Map<string, typeof virtual.timers extends Map<number, infer T> ? T : never>();
-    for (const timer of virtual.timers.values()) {
-      const before = first.get(timer.owner);
-      if (before === undefined || timer.dueMs < before.dueMs) first.set(timer.owner, timer);
-    }
-    for (const [owner, timer] of first) {
-      if (!this.isUp(owner)) continue;
-      const laterMs = Math.max(0, timer.dueMs - virtual.nowMs);
-      // The oldest of all others comes first, and the earliest of the timers.
-      found.push({
-        text: `${owner}: a timer fires`,
-        task: `${owner} timer`,
-        age: 1e9 + timer.dueMs - 1.7e12,
-        weight: laterMs > 100 ? 0.01 : 0.2,
-        dueMs: timer.dueMs,
-        run: () => {
-          if (laterMs > FAR_MS)
-            virtual.setNow(START_MS + Math.ceil((timer.dueMs - START_MS) / LATE_MS) * LATE_MS);
-          return virtual.as(owner, () => virtual.fire(timer));
-        },
-      });
-    }
   }
 
   #ofClients(found: Event[]): void {

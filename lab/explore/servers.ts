@@ -17,6 +17,7 @@ import { buildClock } from '../servers/open.ts';
 import { MIGRATED, startPostgres } from '../servers/postgres-folder.ts';
 import { PostgresBackends } from './postgres-backends.ts';
 import { RedisBackends, redisCommand, withIdentity } from './redis-backends.ts';
+import { ADD_SALES, COMMITTED, COPY, EMPTY, LOADED, RESERVATIONS, SCHEMA } from './server-texts.ts';
 import { STANDBY, Standby } from './standby.ts';
 import { real, START_MS, virtual } from './virtual.ts';
 import { PRICE_CENTS } from './workload.ts';
@@ -234,22 +235,6 @@ function together(
   };
 }
 
-const EMPTY = `redis.call('SELECT', ARGV[1]) redis.call('FLUSHDB', 'ASYNC')`;
-const COPY = `
-  redis.call('SELECT', ARGV[1])
-  for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', ARGV[2], 'REPLACE') end`;
-const RESERVATIONS = `
-  redis.call('SELECT', ARGV[1])
-  local found = {}
-  for i = 2, #ARGV, 2 do
-    local key = 'stampede:{sale:' .. ARGV[i] .. '}:'
-    if redis.call('HGET', key .. 'state', 'epoch') == ARGV[i + 1] then
-      for _, one in ipairs(redis.call('ZRANGE', key .. 'reservations', 0, -1)) do table.insert(found, one) end
-    end
-  end
-  return found`;
-const LOADED = 'SELECT id, mirror_epoch AS epoch FROM sales WHERE mirror_epoch IS NOT NULL';
-
 async function openStandby(
   sql: pg.Pool,
   path: string,
@@ -354,67 +339,3 @@ function allScripts() {
     return { name, text, hash: createHash('sha1').update(text).digest('hex') };
   });
 }
-
-const SCHEMA = `
-  CREATE SCHEMA explore;
-  CREATE SEQUENCE explore.epochs;
-  ALTER TABLE redis_epochs ALTER COLUMN epoch SET DEFAULT (1 + nextval('explore.epochs') * 1103515245 % 2147483646)::int;
-  CREATE TABLE explore.timeline (n int NOT NULL);
-  INSERT INTO explore.timeline VALUES (1);
-  GRANT USAGE ON SCHEMA explore TO PUBLIC;
-  GRANT SELECT ON explore.timeline TO PUBLIC;
-  GRANT USAGE ON SEQUENCE explore.epochs TO PUBLIC;
-  ALTER FUNCTION pg_catalog.pg_walfile_name(pg_lsn) RENAME TO real_walfile_name; -- a built-in one cannot be replaced
-  CREATE FUNCTION pg_catalog.pg_walfile_name(lsn pg_lsn) RETURNS text LANGUAGE plpgsql STABLE AS
-    $$ BEGIN RETURN (SELECT lpad(to_hex(n), 8, '0') || '0000000000000000' FROM explore.timeline); END $$;
-
-  CREATE FUNCTION explore.tables() RETURNS SETOF text LANGUAGE sql AS $$
-    SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public' AND tablename <> '_prisma_migrations' ORDER BY 1 $$;
-
-  DO $$
-  DECLARE statements text := ''; name text;
-  BEGIN
-    FOR name IN SELECT * FROM explore.tables() LOOP
-      statements := statements || format('DELETE FROM public.%s; ', name);
-      EXECUTE format('CREATE TABLE explore.copy_%1$s (LIKE public.%1$s)', name);
-    END LOOP;
-    FOR name IN SELECT quote_ident(sequencename) FROM pg_sequences WHERE schemaname = 'public' LOOP
-      statements := statements || format('PERFORM setval(%L, 1, false); ', 'public.' || name);
-    END LOOP;
-    EXECUTE format($f$
-      CREATE FUNCTION explore.reset() RETURNS void LANGUAGE plpgsql AS $body$
-      BEGIN %s PERFORM setval('explore.epochs', 1, false); UPDATE explore.timeline SET n = 1 WHERE n <> 1; END $body$ $f$, statements);
-    SELECT string_agg(format('DELETE FROM explore.copy_%1$s; INSERT INTO explore.copy_%1$s SELECT * FROM public.%1$s; ', t), '') INTO statements FROM explore.tables() AS t;
-    EXECUTE format($f$ CREATE FUNCTION explore.save() RETURNS void LANGUAGE plpgsql AS $body$ BEGIN %s END $body$ $f$, statements);
-    SELECT string_agg(format('DELETE FROM public.%1$s; INSERT INTO public.%1$s SELECT * FROM explore.copy_%1$s; ', t), '') INTO statements FROM explore.tables() AS t;
-    EXECUTE format($f$
-      CREATE FUNCTION explore.promote() RETURNS void LANGUAGE plpgsql AS $body$
-      BEGIN %s UPDATE explore.timeline SET n = n + 1; END $body$ $f$, statements);
-  END $$;
-`;
-
-const ADD_SALES = `
-    INSERT INTO sales (id, name, stock, max_per_order, price_cents) OVERRIDING SYSTEM VALUE
-    SELECT id, 'sale ' || id, stock, most, $4 FROM unnest($1::int[], $2::int[], $3::int[]) AS given (id, stock, most)`;
-
-/** What breaks a promise in what Postgres has committed, in words; null: nothing. */
-const COMMITTED = `
-    SELECT string_agg(what, '; ') AS wrong, array(SELECT id::text FROM orders) AS orders FROM (
-      SELECT format('sale %s: %s sold of %s', id, sold + oversold, stock) AS what FROM sales WHERE sold > stock OR oversold > 0
-      UNION ALL
-      SELECT format('sale %s: sold is %s, active orders have %s units', s.id, s.sold + s.oversold, coalesce(sum(o.quantity), 0))
-      FROM sales AS s LEFT JOIN orders AS o ON o.sale_id = s.id AND o.status IN ('pending', 'paid')
-      GROUP BY s.id HAVING s.sold + s.oversold <> coalesce(sum(o.quantity), 0)
-      UNION ALL
-      SELECT format('%s has %s active orders of sale %s', user_id, count(*), sale_id) FROM orders
-      WHERE status IN ('pending', 'paid') GROUP BY user_id, sale_id HAVING count(*) > 1
-      UNION ALL
-      SELECT format('order %s has %s refunds of payment %s', payload->>'orderId', count(*), payload->>'paymentNotificationId') FROM tasks
-      WHERE kind = 'refund' GROUP BY payload->>'orderId', payload->>'paymentNotificationId' HAVING count(*) > 1
-      UNION ALL
-      SELECT format('%s has points %s', user_id, sum(points)) FROM (
-        SELECT user_id, -points AS points FROM points_entries
-        UNION ALL
-        SELECT user_id, points_earned(price_cents * quantity) FROM orders WHERE status IN ('pending', 'paid')
-      ) AS points GROUP BY user_id HAVING sum(points) <> 0
-    ) AS found`;

@@ -1,0 +1,140 @@
+/** What can happen next in a world, but for requests of clients: on its links, at the standby, and its timers. */
+import { limits } from '../../src/config/limits.ts';
+import type { Event } from './choose.ts';
+import type { Link, Network } from './network.ts';
+import type { ExploreServers, StandbyControl } from './servers.ts';
+import { START_MS, virtual } from './virtual.ts';
+
+/**
+ * A timer that is at least that far off fires up to so much later, milliseconds: else one that a process sets every few milliseconds would fill
+ * the schedule.
+ */
+const FAR_MS = 30;
+const LATE_MS = 1_000;
+
+/** What the events happen to. */
+export interface World {
+  readonly network: Network;
+  readonly servers: Pick<ExploreServers, 'postgres' | 'standby'>;
+  /** Whether the synchronous standby confirms nothing. */
+  readonly isStandbyAway: boolean;
+  /** How often it has confirmed what it has. */
+  confirmations: number;
+  /** Whether a process runs. */
+  isUp(owner: string): boolean;
+  /** When something became possible first: see `Event.age`. */
+  ageOf(key: string): number;
+  /** What must hold whenever Postgres has committed something. */
+  afterStatement(link: Link, name: string): Promise<void>;
+}
+
+/** @param found receives the events, in a fixed order */
+export function ofWorld(at: World, found: Event[]): void {
+  for (const link of at.network.links) ofLink(at, link, found);
+  const { standby } = at.servers;
+  if (standby?.isAwaited() && !at.isStandbyAway) {
+    const age = at.ageOf(`standby ${at.confirmations}`);
+    const run = () => {
+      at.confirmations++;
+      return standby.confirm();
+    };
+    found.push({ text: 'the standby confirms what it has', task: 'standby', age, weight: 0.5, run });
+  }
+  if (standby !== null && at.isStandbyAway) ofCommits(at, standby, found);
+  ofTimers(at, found);
+}
+
+function ofLink(at: World, link: Link, found: Event[]): void {
+  const { network } = at;
+  const { name } = link;
+  const isHeld = !at.isUp(link.owner);
+  const event = (what: string, key: string, weight: number, run: () => Promise<void>) =>
+    found.push({
+      text: `${name}: ${what}`,
+      task: name,
+      age: at.ageOf(`${link.id} ${key}`),
+      weight,
+      run,
+    });
+  if (link.state === 'connecting' && !isHeld) event('connect', 'connect', 1, () => network.connect(link));
+  const [request] = link.requests;
+  const isDeliverable = link.backend !== null && link.waiting === null && !link.isSilent;
+  if (request !== undefined && isDeliverable) {
+    const run = async () => {
+      await network.execute(link);
+      if (link.place.store === 'postgres') await at.afterStatement(link, request.name);
+    };
+    event(`→ ${request.name}`, `→ ${link.counts.executed}`, 1, run);
+  }
+  const [answer] = link.answers;
+  if (answer !== undefined && link.state === 'open' && !isHeld && !link.isSilent)
+    event(`← ${answer.name}`, `← ${link.counts.answered}`, 1, () => network.answer(link));
+  if (link.place.store === 'postgres' && link.backend !== null) timeoutsOf(at, link, event);
+  if (link.state === 'left' && link.waiting === null)
+    event('the server closes it', 'close', 0.5, async () => {
+      await network.close(link);
+      await at.servers.postgres.settle();
+    });
+}
+
+/**
+ * What the server ends by its clock: a statement that takes too long, and a transaction of a client that does nothing. The server's own
+ * timers run by real time, in which a schedule is over before.
+ */
+function timeoutsOf(
+  at: World,
+  link: Link,
+  event: (what: string, key: string, weight: number, run: () => Promise<void>) => void,
+): void {
+  const { postgres } = at.servers;
+  const isLate = (sinceMs: number) => virtual.nowMs - sinceMs > limits.postgresStatementMs;
+  const key = `late ${link.counts.executed}`;
+  // A commit has no time, however long it waits for the standby.
+  if (link.waiting !== null && !postgres.isReplicating(link) && isLate(link.waitingSinceMs))
+    event(`the time of ${link.waiting.name} is up`, key, 1, () => postgres.cancel(link));
+  const idleSinceMs = link.requests.length > 0 ? null : postgres.idleSinceMs(link);
+  if (idleSinceMs !== null && isLate(idleSinceMs))
+    event('the server ends its idle transaction', key, 0.3, async () => {
+      await postgres.terminate(link);
+      await at.network.cut(link);
+    });
+}
+
+/** While the standby is away, an operator may end the wait of a commit. */
+function ofCommits(at: World, standby: StandbyControl, found: Event[]): void {
+  const { postgres } = at.servers;
+  for (const link of at.network.links) {
+    if (!postgres.isReplicating(link)) continue;
+    const run = async () => {
+      await standby.fallsBehind();
+      await postgres.cancel(link);
+    };
+    const age = 1e7 + link.id;
+    found.push({ text: `${link.name}: its wait is cancelled`, task: 'operator', age, weight: 0.2, run });
+  }
+}
+
+function ofTimers(at: World, found: Event[]): void {
+  const first = new Map<string, typeof virtual.timers extends Map<number, infer T> ? T : never>();
+  for (const timer of virtual.timers.values()) {
+    const before = first.get(timer.owner);
+    if (before === undefined || timer.dueMs < before.dueMs) first.set(timer.owner, timer);
+  }
+  for (const [owner, timer] of first) {
+    if (!at.isUp(owner)) continue;
+    const laterMs = Math.max(0, timer.dueMs - virtual.nowMs);
+    // The oldest of all others comes first, and the earliest of the timers.
+    found.push({
+      text: `${owner}: a timer fires`,
+      task: `${owner} timer`,
+      age: 1e9 + timer.dueMs - 1.7e12,
+      weight: laterMs > 100 ? 0.01 : 0.2,
+      dueMs: timer.dueMs,
+      run: () => {
+        if (laterMs > FAR_MS)
+          virtual.setNow(START_MS + Math.ceil((timer.dueMs - START_MS) / LATE_MS) * LATE_MS);
+        return virtual.as(owner, () => virtual.fire(timer));
+      },
+    });
+  }
+}
