@@ -71,7 +71,7 @@ await rm(folder, { recursive: true });
 describe.skipIf(clock === null)('explore', { timeout: 600_000 }, () => {
   const [first, second] = [opened(() => Explorer.open()), opened(() => Explorer.open())];
 
-  it.each(['lua', 'group-commit'])('plays the same schedule of %s for the same seed', async (strategy) => {
+  it.each(['lua', 'group-commit', 'for-update'])('plays the same schedule of %s for the same seed', async (strategy) => {
     await first.explore(target(strategy), 1, 3);
     const { timeline } = await first.explore(target(strategy), 7, 1);
     expect(timeline.length).toBeGreaterThan(50);
@@ -79,7 +79,7 @@ describe.skipIf(clock === null)('explore', { timeout: 600_000 }, () => {
   });
 
   it('finds that the control oversells within a hundred schedules, and shrinks it', async () => {
-    const { findings } = await first.explore(target('unsafe'), 1, 100);
+    const { findings } = await first.explore(target('unsafe'), 1, 16);
     const oversold = findings.find(({ what }) => what.some((one) => one.includes('oversold')));
     expect(oversold?.timeline.length).toBeGreaterThan(20);
     expect(oversold?.size.deviations).toBeLessThan(20);
@@ -101,7 +101,7 @@ describe.skipIf(clock === null)('explore', { timeout: 600_000 }, () => {
 
   it('finds nothing in schedules of every strategy', async () => {
     const program = fileURLToPath(new URL('../../dist/commands/explore.js', import.meta.url));
-    const args = [program, '--schedules', '400', '--seed', '20000'];
+    const args = [program, '--schedules', '600', '--seed', '20000'];
     const folder = await temporaryFolder('stampede-explored-');
     const env = { ...process.env, TMPDIR: folder };
     const run = promisify(execFile)(process.execPath, args, { env });
