@@ -79,13 +79,13 @@ end
 -- A reserved unit is neither free nor in Postgres; a reservation may have come back since the caller looked which ones Postgres has.
 for _, reservation in ipairs(redis.call('ZRANGE', reservations, 0, -1)) do
   local userId, record = reservation:match('^(%S+) (.+)$')
-  local buyer = redis.call('HGET', buyers, userId)
-  if buyer and buyer:match('^%S+') == record:match('^%S+') then
+  local reserved = unitsOf(record:match('(%S+)$'))
+  if redis.call('HSETNX', buyers, userId, record) == 1 then
+    units, extra = units - reserved, extra + reserved - 1
+  elseif redis.call('HGET', buyers, userId):match('^%S+') == record:match('^%S+') then
     redis.call('ZREM', reservations, reservation)
   else
-    local reserved = unitsOf(record:match('(%S+)$'))
     units = units - reserved
-    if redis.call('HSETNX', buyers, userId, record) == 1 then extra = extra + reserved - 1 end
   end
 end
 redis.call('HSET', state, 'extraUnits', extra)

@@ -75,7 +75,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     outbox && {
       mirror,
       outbox,
-      committer: traced(createCommitter(config, { ...core, mirror, outbox }, reports)),
+      committer: traced(createCommitter(config, { postgres, orders, mirror, outbox }, reports)),
     };
   const shedder = createLoadShedder(config.admissionMs, maxBatch);
   measureAdmission(instruments, shedder);
@@ -130,23 +130,10 @@ export function createPipeline(options: PipelineOptions): Pipeline {
 
 function createCommitter(
   config: Config,
-  {
-    postgres,
-    orders,
-    mirror,
-    outbox,
-  }: Pick<Core, 'postgres' | 'orders'> & Pick<OrderCommitterContext, 'mirror' | 'outbox'>,
+  stores: Pick<OrderCommitterContext, 'postgres' | 'orders' | 'mirror' | 'outbox'>,
   { instruments, onError }: Reports,
 ): OrderCommitter {
-  const committer = createOrderCommitter({
-    ...config,
-    postgres,
-    orders,
-    mirror,
-    outbox,
-    instruments,
-    onError,
-  });
+  const committer = createOrderCommitter({ ...config, ...stores, instruments, onError });
   measureCommitter(instruments, committer);
   return committer;
 }
