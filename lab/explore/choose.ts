@@ -64,6 +64,10 @@ export function byPriorities(random: Random, changes: number, steps: number): Ch
   };
 }
 
+/** What changes a store, and its answers. */
+const WRITES =
+  /[→←].*(commit|COMMIT|place|insert|close|sell|take|reserve|deduct|release|acknowledge|apply|load|claim|UPDATE)/;
+
 /**
  * One or two links are held for a while: nothing arrives on them, in either direction, while everything else goes on and time passes. It finds
  * what needs one request to be late.
@@ -71,16 +75,22 @@ export function byPriorities(random: Random, changes: number, steps: number): Ch
  */
 export function byHolding(random: Random, steps: number): Choose {
   const below = (n: number) => Math.floor(random() * n);
-  const holds = Array.from({ length: 1 + below(2) }, () => [below(steps), 10 + below(150)] as const);
+  let holds = Array.from({ length: 1 + below(2) }, () => ({
+    from: below(steps),
+    lasts: 10 + below(150),
+    // The first one that changes something from then on, or any.
+    what: random() < 0.7 ? WRITES : /→|←/,
+  }));
   const others = random() < 0.5 ? oldest : uniformly(random);
   const until = new Map<string, number>();
   let now = 0;
   return (events, step) => {
     now++;
-    for (const [from, lasts] of holds) {
-      const ofLinks = from === now ? events.filter(({ text }) => /→|←/.test(text)) : [];
-      if (ofLinks.length > 0) until.set(ofLinks[below(ofLinks.length)]!.task, now + lasts);
-    }
+    holds = holds.filter(({ from, lasts, what }) => {
+      const chosen = from <= now ? events.filter(({ text }) => what.test(text)) : [];
+      if (chosen.length > 0) until.set(chosen[below(chosen.length)]!.task, now + lasts);
+      return chosen.length === 0;
+    });
     const free = events.filter(({ task }) => !((until.get(task) ?? 0) > now));
     // Timers that are far off come when nothing else happens.
     const soon = free.filter(({ weight }) => weight > 0.1);

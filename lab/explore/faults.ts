@@ -51,6 +51,9 @@ export function kindsOf({ isReserving, isSynchronous }: Exposed): readonly Fault
   });
 }
 
+/** How many a schedule has, each as likely as the others. */
+const COUNTS = [0, 0, 0, 0, 1, 1, 1, 2, 2, 3];
+
 /** Of a schedule, up to three. @param steps within which they begin */
 export function faultsOf(random: Random, exposed: Exposed, steps: number): Fault[] {
   const kinds = kindsOf(exposed);
@@ -63,7 +66,7 @@ export function faultsOf(random: Random, exposed: Exposed, steps: number): Fault
     }
     return kinds.at(-1)!;
   };
-  const count = Math.floor(random() * 3.2);
+  const count = COUNTS[Math.floor(random() * COUNTS.length)]!;
   return Array.from({ length: count }, () => ({
     kind: kindOf(random()),
     step: Math.floor(random() * steps),
