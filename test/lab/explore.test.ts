@@ -105,7 +105,11 @@ describe.skipIf(clock === null)('explore', { timeout: 600_000 }, () => {
     ['an order of its own that is found waits for the standby', target('conditional-update'), 23],
     ['a commit whose wait for the standby was cancelled is unknown', target('group-commit'), 23],
     ['a 202 comes from a copy of Redis that Postgres has confirmed', target('lua', 'accepted'), 128],
-    ['accepted orders outlive a load that stopped half-way', target('lua', 'accepted'), 217],
+    [
+      'an accepted order that is committed while its sale is loaded keeps its unit',
+      target('lua', 'accepted'),
+      217,
+    ],
   ])('finds nothing any more: %s', async (_, of, seed) => {
     expect((await second.explore(of, seed, 1)).findings).toEqual([]);
   });

@@ -154,22 +154,29 @@ export function createSaleMirror(
         // A copy of this epoch, from before the sale was loaded elsewhere, lacks what happened there; and the customer of a reservation in
         // it may have been refused there. So the epoch does not come back: no such reservation is committed. The copy is left before the
         // snapshot: with CONFIRM=accepted its orders are committed in any epoch, and what is acknowledged meanwhile must stay reserved.
-        // One whose epoch another load has renewed, of another sale or one that did not finish, is such a copy.
+        // A copy of another epoch is left for the same reason. One whose epoch another load has renewed, of another sale or one that did not finish, is such a copy.
         const [label, begun] = await redis.hmget(all.state, 'epoch', `begun ${before}`);
         const copy = Number(label);
         const isCurrent = Math.abs(copy) === found;
         const isOver = isCurrent ? copy < 0 || (before ?? found) !== found : retired.includes(Math.abs(copy));
-        if (isOver && copy > 0) await invalidate(sale.id, copy);
+        const isLeft = isOver || (keepsReservations && !isCurrent);
+        if (isLeft && copy > 0) await invalidate(sale.id, copy);
         const epoch = isOver && isCurrent ? await epochs.renew(all.state, found) : found;
         // A load that marks the sale and does not finish leaves a copy that is still the last one, under another epoch. It says so before.
-        const isLast = copy === before || begun !== null;
-        if (keepsReservations && isLast && copy > 0 && copy !== epoch)
+        const isLast = Math.abs(copy) === before || begun !== null;
+        if (keepsReservations && isLast && copy !== 0 && copy !== epoch)
           await redis.hset(all.state, `begun ${epoch}`, copy);
         if (!(await orders.markLoaded(sale.id, before, epoch, seen !== null))) continue;
         if (keepsReservations) await lastCopy.loadedIn([sale.id]); // confirms it
         const taken = await takeSnapshot(redis, orders, sale.id, all.reservations);
         const counts = [taken.remaining, segments, versionedTerms(taken.terms), taken.value.extraUnits];
-        const keepsOf = keepsReservations ? (isOver ? 'any' : isLast ? copy : (before ?? 'any')) : 'none';
+        const keepsOf = keepsReservations
+          ? isOver
+            ? 'any'
+            : isLast
+              ? -Math.abs(copy)
+              : (before ?? 'any')
+          : 'none';
         const asSeen = seen === null ? '' : `${seen.remaining} ${seen.generation}`;
         const how = [...counts, epoch, taken.restocks.join(' '), keepsOf, asSeen, taken.value.count];
         const copies = [taken.value.key, taken.committed] as const;
