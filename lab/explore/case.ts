@@ -23,7 +23,7 @@ function wayOf(random: Random): Choose {
   return byHolding(random, BUSY_STEPS);
 }
 
-/** A world of several sales; each is a schedule of its own faults and its own way to choose. */
+/** A world of several sales; each is a schedule, with other faults and another way to choose. */
 export function caseOf(target: Target, seed: number): Case {
   const random = seededRandom(seed);
   const isReserving = usesRedis(target);

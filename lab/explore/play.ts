@@ -76,7 +76,7 @@ async function sell(schedule: Schedule, sale: SalePlan, choose: Choose): Promise
 
 /**
  * Before the background work has time to repair anything: more customers than there are units, and then every customer with an order again.
- * No unit is sold twice, and nobody with an order is refused.
+ * No unit is sold twice, and no customer with an order is refused.
  */
 async function probe(schedule: Schedule, { n, workload }: SalePlan): Promise<void> {
   const { clients } = schedule;
@@ -157,6 +157,9 @@ async function isSettled({ servers, mainRedis, usesRedis }: Schedule): Promise<b
   return rowCount === 0 && (await servers.reservations(mainRedis)).length === 0;
 }
 
+/** New customers of a sale at the end, at most: more than it has units. */
+const LAST_CUSTOMERS = 20;
+
 /** New customers buy until the sales are sold out: no unit is stranded, and none is sold twice. */
 async function sellTheRest(schedule: Schedule): Promise<void> {
   const { clients } = schedule;
@@ -174,9 +177,9 @@ async function sellTheRest(schedule: Schedule): Promise<void> {
     );
     let isWaiting = false;
     for (const { saleId, outcome } of clients.history.slice(from)) {
-      if (outcome === 'sold-out') customers.delete(saleId);
-      else if (outcome === 'accepted' || outcome === 'replayed')
-        customers.set(saleId, customers.get(saleId)! + 1);
+      const n = customers.get(saleId)!;
+      if (outcome === 'sold-out' || n > LAST_CUSTOMERS) customers.delete(saleId);
+      else if (outcome === 'accepted' || outcome === 'replayed') customers.set(saleId, n + 1);
       else if (tries === LAST_TRIES)
         return schedule.found(`a customer is answered ${outcome} although nothing goes wrong`);
       else isWaiting = true;

@@ -341,7 +341,7 @@ export class Schedule implements World {
 
   /**
    * Redis has lost data: what Postgres does not have is lost.
-   * @param isKept whether the main Redis has lost nothing that it was told
+   * @param isKept whether the main Redis still has all that was written there
    */
   async lostRedis(isKept = false): Promise<void> {
     if (this.plan.confirm !== 'accepted') return;

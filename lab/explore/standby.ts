@@ -1,5 +1,5 @@
 /**
- * The synchronous standby of a Postgres: it receives the log, and confirms what it has when it is told to. Until then each commit waits.
+ * The synchronous standby of a Postgres: it receives the log, and confirms what it has when `confirm` is called. Until then each commit waits.
  * What it would have after a promotion is a copy of the tables: see `explore.save()` in servers.ts.
  */
 import type { Socket } from 'node:net';

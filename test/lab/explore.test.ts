@@ -102,7 +102,7 @@ describe.skipIf(clock === null)('explore', { timeout: 600_000 }, () => {
     ['an order from another copy of Redis is not committed', target('lua'), 225],
     ['a claim that was taken over releases nothing', target('lua'), 51],
     ['a repeat waits for the standby', target('lua'), 45],
-    ['an order of its own that is found waits for the standby', target('conditional-update'), 23],
+    ['an attempt that finds its order waits for the standby', target('conditional-update'), 23],
     ['a commit whose wait for the standby was cancelled is unknown', target('group-commit'), 23],
     ['a 202 comes from a copy of Redis that Postgres has confirmed', target('lua', 'accepted'), 128],
     [
