@@ -12,9 +12,6 @@ import type { Action } from './workload.ts';
 type Ending = Pick<HistoryRecord, 'outcome'> & Partial<HistoryRecord>;
 type Parts = NonNullable<ExploredProcess['parts']>;
 
-/** Within this time every process knows that a standby of Postgres was promoted; timers may fire late. */
-const NOTICED_US = 3_000_000;
-
 const nowUs = (): number => Math.round(virtual.nowMs * 1_000);
 
 export class Clients {
@@ -115,7 +112,7 @@ export class Clients {
    * @param kept order ids
    */
   lostRedis(kept: ReadonlySet<string>): void {
-    this.#losses.push({ untilUs: nowUs(), kept });
+    this.#losses.push({ untilUs: nowUs(), noticedUs: nowUs(), kept });
   }
 
   /** From here on a customer with an order that is not committed may be refused where the other copy is. */
@@ -128,7 +125,20 @@ export class Clients {
    * was on its way then.
    */
   lostPostgres(sinceUs: number): void {
-    this.#losses.push({ sinceUs, untilUs: nowUs(), kept: new Set() });
+    this.#losses.push({
+      ...{ sinceUs, untilUs: nowUs(), kept: new Set() },
+      noticedUs: Number.POSITIVE_INFINITY,
+    });
+  }
+
+  /** Whether a process may not know yet that a standby of Postgres was promoted. */
+  get isUnnoticed(): boolean {
+    return this.#losses.some(({ noticedUs }) => noticedUs === Number.POSITIVE_INFINITY);
+  }
+
+  /** Every process knows it now. */
+  noticed(): void {
+    for (const loss of this.#losses) loss.noticedUs = Math.min(loss.noticedUs, nowUs());
   }
 
   get hasLostPostgres(): boolean {
@@ -142,11 +152,11 @@ export class Clients {
       if (result !== 'ok' || completedUs === null) continue;
       const isAhead = this.#ahead.has(id);
       const happenedUs = isAhead ? (this.#committedUs.get(orderId!) ?? completedUs) : completedUs;
-      const isLost = this.#losses.some(({ sinceUs, untilUs, kept }) => {
+      const isLost = this.#losses.some(({ sinceUs, untilUs, noticedUs, kept }) => {
         if (kept.has(orderId ?? '')) return false;
         if (sinceUs === undefined) return isAhead && invokedUs <= untilUs;
         // Until a process notices, Redis offers units that are free by a cancellation that was lost.
-        return happenedUs >= sinceUs && invokedUs <= untilUs + (isAhead ? NOTICED_US : 0);
+        return happenedUs >= sinceUs && invokedUs <= (isAhead ? noticedUs : untilUs);
       });
       // Until a process notices, it names an order that is lost to its customer.
       const isNamed = isAhead && outcome === 'replayed' && lost.has(orderId!);
@@ -176,15 +186,17 @@ export class Clients {
           );
         });
         const orders = new Map(late.map(({ orderId, units = 1 }) => [orderId, units]));
+        // What the same customer was answered later names an order that gave way to the earlier one.
+        const hasOne = new Set(late.map(({ userId }) => userId));
         let units = [...orders.values()].reduce((sum, one) => sum + one, 0);
-        for (const { id, orderId, units: lost = 1, ...one } of ofSale)
+        for (const { id, orderId, userId, units: lost = 1, ...one } of ofSale)
           if (
             units > 0 &&
-            !isBefore({ id, orderId, ...one }) &&
+            !isBefore({ id, orderId, userId, ...one }) &&
             this.#ahead.has(id) &&
             !this.#committedUs.has(orderId!)
           ) {
-            units -= lost;
+            if (!hasOne.has(userId)) units -= lost;
             this.#forget(id);
           }
       }
@@ -229,6 +241,8 @@ interface Loss {
   /** Undefined: only answers that came ahead of a commit are lost. */
   readonly sinceUs?: number;
   readonly untilUs: number;
+  /** When every process knew of it. */
+  noticedUs: number;
   readonly kept: ReadonlySet<string>;
 }
 

@@ -66,12 +66,21 @@ async function sell(schedule: Schedule, sale: SalePlan, choose: Choose): Promise
   schedule.isChecked = true;
   await explore(schedule, sale, choose);
   await calm(schedule);
+  if (schedule.clients.isUnnoticed) await notice(schedule);
   if (sale.faults.length > 0) {
     if (!schedule.isConnected) await schedule.elapse(RECONNECT_MS);
     await probe(schedule, sale);
   }
   schedule.isChecked = false;
   await schedule.check();
+}
+
+/** Every second each process looks whether a standby of Postgres was promoted. */
+async function notice(schedule: Schedule): Promise<void> {
+  for (const process of schedule.processes)
+    if (process.state === 'up')
+      await schedule.finish(process, async () => process.parts!.strategy.mirror?.checkEpochs());
+  schedule.clients.noticed();
 }
 
 /**

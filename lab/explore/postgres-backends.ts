@@ -39,7 +39,7 @@ export interface PostgresControl {
 type Reply = Buffer | 'ended';
 
 /** Statements that commit nothing. */
-const READS = /^(BEGIN|SET|SELECT left)/;
+const READS = /^(BEGIN|END|SET|SELECT left)/;
 
 const WAITING = `SELECT pid, 'lock' AS what FROM pg_locks WHERE NOT granted`;
 const REPLICATING = `SELECT pid, 'commit' FROM pg_stat_get_activity(NULL) WHERE wait_event = 'SyncRep'`;

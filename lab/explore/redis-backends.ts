@@ -88,16 +88,14 @@ export const redisCommand = (...words: readonly (string | number)[]): Buffer =>
     `*${words.length}\r\n${words.map((word) => `$${Buffer.byteLength(String(word))}\r\n${word}\r\n`).join('')}`,
   );
 
-/** The identity of a server, as INFO has it. @param server its logical database */
-const identityOf = (server: number, what: string): string =>
-  createHash('sha1').update(`${what} ${server}`).digest('hex');
+const IDENTITY = /\b(run_id|master_replid):[0-9a-f]{40}/g;
 
-/** What INFO says of a logical server. */
-export function withIdentity(info: string, server: number): string {
-  const field = (all: string, name: string) =>
-    all.replace(new RegExp(`(${name}:)[0-9a-f]{40}`), `$1${identityOf(server, name)}`);
-  return field(field(info, 'run_id'), 'master_replid');
-}
+/** What INFO says of a logical server: each has another identity. @param server its logical database */
+export const withIdentity = (info: string, server: number): string =>
+  info.replaceAll(
+    IDENTITY,
+    (_, name) => `${name}:${`${name} ${server} `.padEnd(40, '0').replaceAll(/\W/g, '-')}`,
+  );
 
 export interface Script {
   readonly name: string;
@@ -148,6 +146,8 @@ export class RedisBackend implements Backend {
   readonly server: number;
   connection: RedisConnection | null = null;
   #pending: Buffer = Buffer.alloc(0);
+  /** Whether the client has read INFO, as the last part of the opening. */
+  #isReady = false;
 
   constructor(all: RedisBackends, link: Link, server: number) {
     this.#all = all;
@@ -183,21 +183,21 @@ export class RedisBackend implements Backend {
       const text = command.subarray(at, at + Number(size!.slice(1)));
       return this.#all.scriptOf(createHash('sha1').update(text).digest('hex'));
     }
-    const words =
-      verb === 'client' || verb === 'info' ? `${verb} ${second?.toLowerCase() ?? ''}`.trim() : verb;
+    const words = verb === 'client' ? `${verb} ${second?.toLowerCase() ?? ''}` : verb;
     return { name: words, publishes: verb === 'publish' };
   }
 
   async execute(request: Request & Script): Promise<Buffer> {
     const reply = await this.connection!.ask(request.bytes);
+    if (request.name === 'info') this.#isReady = true;
     if (request.name === 'subscribe') this.#all.subscribers.add(this);
     if (request.publishes) await this.#all.flush();
-    if (!request.name.startsWith('info')) return reply;
+    if (request.name !== 'info') return reply;
     return Buffer.from(withIdentity(reply.toString('latin1'), this.server), 'latin1');
   }
 
   isGreeting({ name }: Request): boolean {
-    return name === 'hello' || name === 'client setinfo' || name === 'info';
+    return name === 'hello' || name === 'client setinfo' || (name === 'info' && !this.#isReady);
   }
 
   async close(): Promise<void> {

@@ -283,13 +283,17 @@ async function openStandby(
   };
 }
 
+/** The name of each statement. */
+const STATEMENTS = new Map<string, string>();
+
 /** Prepares every statement: each is planned once, and not in each schedule again. */
 class PreparingClient extends pg.Client {
   // biome-ignore lint/suspicious/noExplicitAny: one of its ten overloads
   override query(statement: any, ...rest: any[]): any {
     if (typeof statement !== 'string') return super.query(statement, ...rest);
     const [values, ...others] = Array.isArray(rest[0]) ? rest : [[], ...rest];
-    const name = createHash('md5').update(statement).digest('hex');
+    const name = STATEMENTS.get(statement) ?? `explorer-${STATEMENTS.size}`;
+    STATEMENTS.set(statement, name);
     return super.query({ name, text: statement, values }, ...others);
   }
 }

@@ -36,6 +36,8 @@ export const limits = {
   maxQueuedReads: 200,
   /** Wait for a connection; then the attempt ends as `busy`. */
   postgresConnectMs: 2_000,
+  /** Then an unused connection is closed. For the next rush Postgres would start a process for each. */
+  postgresIdleMs: 300_000,
   /** Wait for a row lock (`lock_timeout`); then the attempt ends as `busy`. */
   postgresLockMs: 2_000,
   /**

@@ -185,7 +185,7 @@ export async function relayOutbox(context: RelayContext, which: Which): Promise<
       health?.succeeded(sale);
       if (result !== 'applied' && row.ageMs < outboxKeepMs) return 'kept';
       const isOthers = result === 'elsewhere' && row.ageMs < outboxElsewhereMs;
-      return { unlessNewerThan: isOthers ? mirror.knownEpoch(row.saleId) : null };
+      return { unlessNewerThan: isOthers ? (mirror.copyOf(row.saleId)?.epoch ?? null) : null };
     } catch (error) {
       if (!isRedisDefect(error)) return { error };
       failed(sale, error); // a key of this sale has another type: the changes of other sales go first

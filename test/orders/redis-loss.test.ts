@@ -205,7 +205,10 @@ describeInFull('failover', () => {
       const store = await openRedis(link.through(primary.url), () => {});
       onTestFinished(() => store.close());
       const epochs = redisEpochs(store, postgres);
-      return () => epochs.check().then(() => epochs.current('stampede:{sale:1}:state'));
+      return async () => {
+        await epochs.check();
+        return (await epochs.current('stampede:{sale:1}:state')).epoch;
+      };
     };
     const early = await epochHere();
     await using replica = await OwnRedis.open(['--replicaof', '127.0.0.1', new URL(primary.url).port]);

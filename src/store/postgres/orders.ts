@@ -2,7 +2,7 @@
 import type pg from 'pg';
 import type { Order, OrderQuery } from '../../domain/order.ts';
 import type { VersionedTerms } from '../../domain/sale.ts';
-import { inTransaction, type PostgresStore } from './pool.ts';
+import { inSnapshot, type PostgresStore } from './pool.ts';
 import { fromRow } from './rows.ts';
 
 /** An order is active while it holds its units. The partial unique index names the same states. */
@@ -179,29 +179,23 @@ export function orderTable(postgres: PostgresStore) {
       use: (buyers: AsyncIterable<readonly Buyer[]>) => Promise<T>,
     ) {
       const before = postgres.timeline();
-      const read = await inTransaction(pool, async (client) => {
-        await client.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY');
-        const sale = await client.query<VersionedTerms & { readonly remaining: number }>(
-          `SELECT stock - sold AS remaining, ${TERMS} FROM sales WHERE id = $1`,
-          [saleId],
+      const read = await inSnapshot(pool, async (client) => {
+        type Row = VersionedTerms & { remaining: number; restocks: string[]; known: string[] };
+        const { rows } = await client.query<Row>(
+          `SELECT stock - sold AS remaining, ${TERMS}, ARRAY(SELECT id::text FROM orders WHERE id = ANY($2::uuid[])) AS known,
+             ARRAY(SELECT id::text FROM mirror_outbox WHERE sale_id = $1 AND change = 'restock') AS restocks
+           FROM sales WHERE id = $1`,
+          [saleId, orderIds],
         );
-        const known = await client.query<{ id: string }>('SELECT id FROM orders WHERE id = ANY($1)', [
-          orderIds,
-        ]);
-        const restocks = await client.query<{ id: string }>(
-          `SELECT id FROM mirror_outbox WHERE sale_id = $1 AND change = 'restock'`,
-          [saleId],
-        );
-        const { remaining, ...terms } = sale.rows[0]!;
-        const snapshot = {
+        const { remaining, restocks, known, ...terms } = rows[0]!;
+        return {
           remaining,
           terms: fromRow<VersionedTerms>(terms),
           /** Numbers of the restocks that `remaining` includes and Redis has not applied. */
-          restocks: restocks.rows.map(({ id }) => id),
-          known: new Set(known.rows.map(({ id }) => id)),
+          restocks,
+          known: new Set(known),
           value: await use(buyersOf(client, saleId)),
         };
-        return { commit: true, value: snapshot };
       });
       // Their reservations are removed, and nothing else would know them if the standby lacked them.
       if (read.known.size > 0) await postgres.replicated(before);
@@ -217,9 +211,9 @@ async function* buyersOf(db: Pick<pg.Pool, 'query'>, saleId: number): AsyncGener
       `SELECT user_id, id, quantity FROM orders WHERE sale_id = $1 AND user_id > $2 AND ${ACTIVE} ORDER BY user_id LIMIT $3`,
       [saleId, after, PAGE],
     );
-    const last = rows.at(-1);
-    if (last === undefined) return;
-    yield rows.map((row) => ({ userId: row.user_id, orderId: row.id, quantity: row.quantity }));
-    after = last.user_id;
+    if (rows.length > 0)
+      yield rows.map((row) => ({ userId: row.user_id, orderId: row.id, quantity: row.quantity }));
+    if (rows.length < PAGE) return;
+    after = rows.at(-1)!.user_id;
   }
 }

@@ -66,6 +66,7 @@ export function openPostgres(
     pipeline: true,
     max: Math.max(4, Math.ceil(connections)),
     connectionTimeoutMillis: limits.postgresConnectMs,
+    idleTimeoutMillis: limits.postgresIdleMs,
     // By the client's clock, too: behind a broken network the server's timeouts never arrive.
     query_timeout: replyTimeoutMs,
     keepAlive: true,
@@ -331,6 +332,15 @@ export async function inTransaction<T, R = undefined>(
     return value;
   });
 }
+
+/** Runs reads that see the database at one instant. */
+export const inSnapshot = <T>(pool: pg.Pool, work: (client: pg.PoolClient) => Promise<T>): Promise<T> =>
+  untilEnded(pool, 'ROLLBACK', async (client) => {
+    await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY');
+    const value = await work(client);
+    await client.query('END');
+    return value;
+  });
 
 /** Runs one statement. Its error is thrown once its locks are released; `pool.query` throws before, and `SKIP LOCKED` then skips the rows. */
 export const queryOnce = <R extends pg.QueryResultRow>(pool: pg.Pool, text: string, values: unknown[]) =>

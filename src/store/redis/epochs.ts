@@ -52,6 +52,8 @@ interface Found {
   readonly confirmed: Set<number>;
 }
 
+export type FoundServer = Pick<Found, 'epoch' | 'connections' | 'confirmed'>;
+
 export function redisEpochs(
   { serverOf, findAgain }: Pick<RedisStore, 'serverOf' | 'findAgain'>,
   { pool }: PostgresStore,
@@ -82,15 +84,15 @@ export function redisEpochs(
   }
 
   async function epochOf(identity: string): Promise<Omit<Found, 'connections' | 'confirmed'>> {
-    timeline = await timelineOfPostgres();
-    const now = timeline;
     // The update changes nothing; it makes RETURNING yield the row that another process wrote.
-    const { rows } = await pool.query<Pick<Found, 'epoch' | 'retired'>>(
-      `INSERT INTO redis_epochs (incarnation) VALUES ($1)
-       ON CONFLICT (incarnation) DO UPDATE SET incarnation = excluded.incarnation RETURNING epoch, retired`,
-      [`${identity} ${now}`],
+    const { rows } = await pool.query<Pick<Found, 'timeline' | 'epoch' | 'retired'>>(
+      `INSERT INTO redis_epochs (incarnation) VALUES (concat_ws(' ', $1::text, ${TIMELINE}))
+       ON CONFLICT (incarnation) DO UPDATE SET incarnation = excluded.incarnation
+       RETURNING right(incarnation, 8) AS timeline, epoch, retired`,
+      [identity],
     );
-    return { identity, timeline: now, ...rows[0]! };
+    timeline = rows[0]!.timeline;
+    return { identity, ...rows[0]! };
   }
 
   /** Forgets the epoch of a server that was promoted, or is a replica. The connection of one that does not answer is lost. */
@@ -107,27 +109,32 @@ export function redisEpochs(
     return isCurrent ? known : null;
   }
 
+  /**
+   * What is known about the server that has a key; null: nothing, or it is not connected. It belongs to one connection: what a read of
+   * Postgres confirms is added to the set that was taken before the read.
+   */
+  function foundOf(key: string): FoundServer | null {
+    try {
+      return knownOf(serverOf(key));
+    } catch {
+      return null;
+    }
+  }
+
   return {
-    /** The same as `current`, if it is known; null: call that. @throws when the server is not connected */
-    known: (key: string) => knownOf(serverOf(key))?.epoch ?? null,
-    /**
-     * What is known about the server that has a key; null: nothing, or it is not connected. It belongs to one connection: what a read of
-     * Postgres confirms is added to the set that was taken before the read.
-     */
-    found(key: string): Pick<Found, 'epoch' | 'confirmed'> | null {
-      try {
-        return knownOf(serverOf(key));
-      } catch {
-        return null;
-      }
-    },
-    /** The epoch of the server that has a key. @throws what Redis or Postgres throws when it cannot be determined now */
-    async current(key: string) {
+    foundOf,
+    /** What is known about the server that has a key. @throws what Redis or Postgres throws when it cannot be determined now */
+    async current(key: string): Promise<FoundServer> {
       const server = serverOf(key);
-      return (knownOf(server) ?? (await findOnce(server))).epoch;
+      return knownOf(server) ?? (await findOnce(server));
     },
-    /** The same, read from Redis and Postgres now, with the latest earlier epochs of this server that were renewed. */
-    fresh: async (key: string) => find(serverOf(key), true),
+    /** Whether what was found before a command holds after its reply: so it went to that server, over the same connection. */
+    isStill(key: string, { epoch, connections }: FoundServer): boolean {
+      const now = foundOf(key);
+      return now?.epoch === epoch && now.connections === connections;
+    },
+    /** The same as `current`, read from Redis and Postgres now, with the latest earlier epochs of this server that were renewed. */
+    fresh: (key: string) => find(serverOf(key), true),
     /** Ends this epoch of the server that has a key, unless another process has. @returns the new one @throws as `current` does */
     async renew(key: string, epoch: number): Promise<number> {
       await pool.query(
@@ -162,10 +169,7 @@ export function redisEpochs(
 
 /** @throws what Redis throws */
 async function identify({ redis }: RedisServer) {
-  const [server, replication] = await Promise.all([redis.info('server'), redis.info('replication')]);
-  const field = (info: string, name: string) => new RegExp(`^${name}:(\\S+)`, 'm').exec(info)?.[1];
-  return {
-    identity: `${field(server, 'run_id')} ${field(replication, 'master_replid')}`,
-    isReplica: field(replication, 'role') === 'slave',
-  };
+  const info = await redis.info();
+  const field = (name: string) => new RegExp(`^${name}:(\\S+)`, 'm').exec(info)?.[1];
+  return { identity: `${field('run_id')} ${field('master_replid')}`, isReplica: field('role') === 'slave' };
 }

@@ -21,7 +21,7 @@ export function lastCopies(
   keys: (saleId: number) => SaleKeys,
 ) {
   async function loadedIn(saleIds: readonly number[]): Promise<ReadonlyMap<number, number>> {
-    const found = saleIds.map((id) => epochs.found(keys(id).state)); // before Postgres is read
+    const found = saleIds.map((id) => epochs.foundOf(keys(id).state)); // before Postgres is read
     const now = await orders.loadedIn(saleIds);
     for (const [i, id] of saleIds.entries()) {
       if (now.get(id) === found[i]?.epoch) found[i]?.confirmed.add(id);
@@ -38,7 +38,7 @@ export function lastCopies(
 
   async function supersede(saleId: number, epoch: number): Promise<boolean> {
     const { state } = keys(saleId);
-    if (epochs.known(state) !== epoch) return false;
+    if (epochs.foundOf(state)?.epoch !== epoch) return false;
     await invalidate(saleId, epoch).catch(() => {}); // it does not answer, or is a replica by now
     return epochs.supersede(state, epoch);
   }
@@ -64,7 +64,7 @@ export function lastCopies(
     isCurrent: async (saleId: number, epoch: number) => ((await loadedInOne(saleId)) ?? epoch) === epoch,
     /** Whether Postgres has said, since the server was connected, that the sale is loaded in this epoch, and nothing else since. */
     isConfirmed(saleId: number, epoch: number) {
-      const found = epochs.found(keys(saleId).state);
+      const found = epochs.foundOf(keys(saleId).state);
       return found?.epoch === epoch && found.confirmed.has(saleId);
     },
     /**
@@ -74,7 +74,7 @@ export function lastCopies(
      */
     confirm: shared(async (saleId: number) => {
       const { state } = keys(saleId);
-      const epoch = await epochs.current(state);
+      const { epoch } = await epochs.current(state);
       const now = await loadedInOne(saleId);
       if (now === undefined || now === epoch || (await redis.hget(state, 'epoch')) !== String(epoch))
         return true;

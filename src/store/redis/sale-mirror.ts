@@ -19,7 +19,7 @@ import type { Sale } from '../../domain/sale.ts';
 import { homeSegment } from '../../domain/segments.ts';
 import type { OrderTable } from '../postgres/orders.ts';
 import type { RedisStore } from './connection.ts';
-import type { RedisEpochs } from './epochs.ts';
+import type { FoundServer, RedisEpochs } from './epochs.ts';
 import { lastCopies } from './last-copy.ts';
 import { defineScript } from './load-script.ts';
 import { callsFor, keysOf, lastEpochOf, type SaleKeys, unitKeys } from './sale-keys.ts';
@@ -119,7 +119,9 @@ export function createSaleMirror(
     return made;
   };
 
-  const epochOf = (saleId: number) => epochs.current(keys(saleId).state);
+  const copyOf = (saleId: number) => epochs.foundOf(keys(saleId).state);
+  const findCopy = (saleId: number) => epochs.current(keys(saleId).state);
+  const epochOf = async (saleId: number) => (await findCopy(saleId)).epoch;
   const { invalidate, ...lastCopy } = lastCopies(redis, epochs, orders, keys);
 
   /** @returns the reply of lua/sale/apply-change.lua; null: the sale is not in Redis */
@@ -138,8 +140,12 @@ export function createSaleMirror(
     epoch: epochOf,
     /** Has the sales loaded again if Postgres or Redis failed over. @throws what Postgres throws */
     checkEpochs: () => epochs.check(),
-    /** The same as `epoch`, if this process knows it; null: call that. @throws when the sale's server is not connected */
-    knownEpoch: (saleId: number) => epochs.known(keys(saleId).state),
+    /** The copy of a sale that this process uses now; null: it is not known, or not connected. */
+    copyOf,
+    /** The same, which is looked for. @throws as `epoch` does */
+    findCopy,
+    /** Whether a command that was sent to a copy after it was found, and is answered, went to it. */
+    isStill: (saleId: number, copy: FoundServer) => epochs.isStill(keys(saleId).state, copy),
     /**
      * Loads the sale from Postgres unless it is loaded.
      * @param seen replaces the copy of which this is a snapshot, unless it has a reservation or anything has happened in it since
@@ -199,7 +205,7 @@ export function createSaleMirror(
       { saleId, reservedAt, userId, orderId, claimedAtMs, epoch }: ClaimedReservation,
       { discardedUnits = 0, owner = null }: ReleaseOptions = {},
     ) {
-      const isHere = epoch === null || epochs.known(keys(saleId).state) === epoch; // of the connection that gets the command
+      const isHere = epoch === null || copyOf(saleId)?.epoch === epoch; // of the connection that gets the command
       const other =
         owner === null ? '' : owner.quantity === 1 ? owner.orderId : `${owner.orderId}x${owner.quantity}`;
       const how = [reservedAt, userId, orderId, discardedUnits, other, claimedAtMs] as const;
@@ -215,7 +221,7 @@ export function createSaleMirror(
       if (committed.length === 0) return [];
       const unclear: string[] = [];
       const asked = [...bySale(committed, (r) => r.saleId)].map(async ([saleId, members]) => {
-        const epoch = epochs.known(keys(saleId).state) ?? (await epochOf(saleId));
+        const { epoch } = copyOf(saleId) ?? (await findCopy(saleId));
         return { keys: keys(saleId), epoch, members };
       });
       const calls = callsFor(await Promise.all(asked), isCluster).map(async (sales) => {

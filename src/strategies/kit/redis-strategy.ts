@@ -74,8 +74,17 @@ const BUSY_REASONS = {
 
 /** The answer may come from another Redis than the one whose epoch is known. */
 const STALE = { kind: 'stale' } as const;
-/** Decisions that are final without Postgres. */
-const REFUSALS: ReadonlySet<string> = new Set(['sold-out', 'not-enough-units', 'not-open', 'over-limit']);
+/** What only the copy decides that has the epoch. */
+const DECIDED: ReadonlySet<string> = new Set([
+  'reserved',
+  'held',
+  'sold-out',
+  'not-enough-units',
+  'not-open',
+  'over-limit',
+]);
+/** Its order would be unknown to the copy whose epoch it has; it can still be committed by a process that uses the other one. */
+const RESERVED_ELSEWHERE = { kind: 'unanswered', reason: BUSY_REASONS.stale, lateUntilMs: 0 } as const;
 
 /** A strategy that decides in Redis. */
 export type RedisStrategy = Strategy & { readonly mirror: SaleMirror };
@@ -176,12 +185,14 @@ function resolver(
     let untilMs = 0;
     try {
       for (;;) {
-        const epoch = mirror.knownEpoch(saleId) ?? (await mirror.epoch(saleId));
+        const copy = mirror.copyOf(saleId) ?? (await mirror.findCopy(saleId));
+        const { epoch } = copy;
         used.epoch = epoch;
         const isLeft = isAhead && !mirror.isConfirmed(saleId, epoch) && !(await mirror.confirm(saleId));
         const decided = isLeft ? STALE : await decide(attempt, { keys, epoch });
-        // The answer may come from another Redis than the one whose epoch it is: restored from a snapshot, or promoted.
-        const isStale = REFUSALS.has(decided.kind) && mirror.knownEpoch(saleId) !== epoch;
+        // The answer may come from another Redis than the one whose epoch it is: restored from a snapshot, promoted, or another copy.
+        const isStale = DECIDED.has(decided.kind) && !mirror.isStill(saleId, copy);
+        if (isStale && decided.kind === 'reserved') return RESERVED_ELSEWHERE;
         const result = isStale ? STALE : decided;
         if (result.kind === 'reserved' || result.kind === 'held')
           return { kind: result.kind, reservation: result.reservation, epoch };
@@ -216,6 +227,7 @@ function resolver(
     const open = (reason: string) => ({ ...first, reason: `${first.reason}, then ${reason}` });
     // A retry that was not executed proves nothing: the first try may have taken a unit.
     if (second.kind === 'busy' || second.kind === 'unanswered') return open(second.reason);
+    if (first === RESERVED_ELSEWHERE && second.kind !== 'reserved') return open(second.kind);
     return (await isCurrent(attempt.saleId, used.epoch, usedAgain.epoch)) ? second : open(BUSY_REASONS.stale);
   };
 }

@@ -29,7 +29,7 @@ export interface SoldOutLatch extends KnownSoldOut {
 
 export interface LatchContext {
   readonly redis: RedisStore;
-  readonly mirror: Pick<SaleMirror, 'keys' | 'epoch' | 'knownEpoch' | 'loadedIn'>;
+  readonly mirror: Pick<SaleMirror, 'keys' | 'findCopy' | 'isStill' | 'loadedIn'>;
   readonly onError: (doing: string, error: unknown, ids: object) => void;
 }
 
@@ -114,17 +114,16 @@ class Latch implements SoldOutLatch {
   /** @returns for each sale its generation, and until when it is valid; null: not sold out */
   async #states(saleIds: readonly number[]): Promise<(Confirmed | null)[]> {
     const askedMs = performance.now();
-    const asked = saleIds.map(async (id) => ({
-      id,
-      keys: this.#context.mirror.keys(id),
-      epoch: await this.#context.mirror.epoch(id),
-    }));
+    const asked = saleIds.map(async (id) => {
+      const copy = await this.#context.mirror.findCopy(id);
+      return { id, keys: this.#context.mirror.keys(id), copy, epoch: copy.epoch };
+    });
     const sales = await Promise.all(asked);
     const replies = await this.#context.redis.scripts.soldOut(sales);
     const loadedIn = this.#context.redis.hasSentinels ? await this.#context.mirror.loadedIn(saleIds) : null;
     return replies.map((reply, i) => {
-      const { id, epoch } = sales[i]!;
-      const isStale = this.#context.mirror.knownEpoch(id) !== epoch; // of a Redis that was replaced meanwhile
+      const { id, copy, epoch } = sales[i]!;
+      const isStale = !this.#context.mirror.isStill(id, copy); // of a Redis that was replaced meanwhile
       if (reply === null || isStale || (loadedIn?.get(id) ?? epoch) !== epoch) return null;
       const endsMs = reply.endsInMs < 0 ? Number.POSITIVE_INFINITY : askedMs + reply.endsInMs;
       return { generation: reply.generation, untilMs: Math.min(askedMs + limits.latchTtlMs, endsMs) };
