@@ -109,20 +109,18 @@ export function redisEpochs(
     return isCurrent ? known : null;
   }
 
-  /**
-   * What is known about the server that has a key; null: nothing, or it is not connected. It belongs to one connection: what a read of
-   * Postgres confirms is added to the set that was taken before the read.
-   */
-  function foundOf(key: string): FoundServer | null {
-    try {
-      return knownOf(serverOf(key));
-    } catch {
-      return null;
-    }
-  }
-
   return {
-    foundOf,
+    /**
+     * What is known about the server that has a key; null: nothing, or it is not connected. It belongs to one connection: what a read of
+     * Postgres confirms is added to the set that was taken before the read.
+     */
+    foundOf(key: string): FoundServer | null {
+      try {
+        return knownOf(serverOf(key));
+      } catch {
+        return null;
+      }
+    },
     /** What is known about the server that has a key. @throws what Redis or Postgres throws when it cannot be determined now */
     async current(key: string): Promise<FoundServer> {
       const server = serverOf(key);
@@ -130,7 +128,7 @@ export function redisEpochs(
     },
     /** Whether what was found before a command holds after its reply: so it went to that server, over the same connection. */
     isStill(key: string, { epoch, connections }: FoundServer): boolean {
-      const now = foundOf(key);
+      const now = this.foundOf(key);
       return now?.epoch === epoch && now.connections === connections;
     },
     /** The same as `current`, read from Redis and Postgres now, with the latest earlier epochs of this server that were renewed. */

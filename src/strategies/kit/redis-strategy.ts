@@ -100,9 +100,8 @@ export function redisStrategy(
   segments: number,
   decide: (attempt: Attempt, place: SaleInEpoch) => Promise<TryResult>,
 ): RedisStrategy {
-  const { redis, epochs, orders, confirm, onError } = context;
-  const isAhead = confirm === 'accepted';
-  const mirror = createSaleMirror(redis, epochs, orders, segments, isAhead);
+  const { redis, epochs, orders, onError } = context;
+  const mirror = createSaleMirror(redis, epochs, orders, segments, isAhead(context));
   const resolve = resolver(context, mirror, decide);
   return {
     description,
@@ -122,7 +121,8 @@ export function redisStrategy(
       let failure: unknown = null;
       try {
         if (!(await hasReplicas())) failure = TOO_FEW_REPLICAS;
-        else if (isAhead && !mirror.isConfirmed(attempt.saleId, outcome.epoch!)) failure = NOT_CONFIRMED;
+        else if (isAhead(context) && !mirror.isConfirmed(attempt.saleId, outcome.epoch!))
+          failure = NOT_CONFIRMED;
       } catch (error) {
         failure = error;
       }
@@ -137,6 +137,9 @@ export function redisStrategy(
     restock: (saleId, units, key) => restock(context, mirror, saleId, units, key),
   };
 }
+
+/** Whether customers are answered before the commit. */
+const isAhead = ({ confirm }: RedisStrategyContext): boolean => confirm === 'accepted';
 
 const isShortage = <R extends { readonly kind: string }>(result: R): result is Extract<R, NoUnits> =>
   result.kind === 'sold-out' || result.kind === 'not-enough-units';
@@ -176,7 +179,6 @@ function resolver(
   decide: (attempt: Attempt, place: SaleInEpoch) => Promise<TryResult>,
 ): (attempt: Attempt) => Promise<Answered | Unanswered> {
   const loadOnce = loader(context, mirror);
-  const isAhead = context.confirm === 'accepted';
 
   /** @param used receives the epoch of each command */
   async function tryOnce(attempt: Attempt, used: { epoch?: number }): Promise<Answered | Unanswered> {
@@ -188,14 +190,14 @@ function resolver(
         const copy = mirror.copyOf(saleId) ?? (await mirror.findCopy(saleId));
         const { epoch } = copy;
         used.epoch = epoch;
-        const isLeft = isAhead && !mirror.isConfirmed(saleId, epoch) && !(await mirror.confirm(saleId));
+        const isLeft =
+          isAhead(context) && !mirror.isConfirmed(saleId, epoch) && !(await mirror.confirm(saleId));
         const decided = isLeft ? STALE : await decide(attempt, { keys, epoch });
         // The answer may come from another Redis than the one whose epoch it is: restored from a snapshot, promoted, or another copy.
         const isStale = DECIDED.has(decided.kind) && !mirror.isStill(saleId, copy);
         if (isStale && decided.kind === 'reserved') return RESERVED_ELSEWHERE;
         const result = isStale ? STALE : decided;
-        if (result.kind === 'reserved' || result.kind === 'held')
-          return { kind: result.kind, reservation: result.reservation, epoch };
+        if (result.kind === 'reserved' || result.kind === 'held') return { ...result, epoch };
         if (isShortage(result)) return { ...result, epoch };
         if (result.kind !== 'not-loaded' && result.kind !== 'late' && result.kind !== 'stale') return result;
         untilMs ||= performance.now() + LOAD_WAIT_MS;
