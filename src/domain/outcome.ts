@@ -41,30 +41,13 @@ export type ClaimedReservation = Reservation & Claim;
 /** The order in an answer. */
 export type PlacedOrder = Pick<Order, 'orderId' | 'saleId' | 'userId' | 'status' | 'quantity'>;
 
-/** How the commit of a reservation ended. */
-export type CommitResult =
-  | { readonly kind: 'committed'; readonly order: PlacedOrder }
-  /** The customer has another active order. */
-  | { readonly kind: 'existing'; readonly order: PlacedOrder }
-  /** Postgres has too few free units, or no such sale. Nothing was written. */
-  | { readonly kind: 'rejected'; readonly rejection: NoUnits | UnknownSale }
-  /** The sale was loaded in another epoch of Redis since the reservation. Nothing was written. */
-  | { readonly kind: 'superseded'; readonly reason: string }
-  /** Nothing was written; a retry may help. */
-  | { readonly kind: 'busy'; readonly reason: string; readonly cause: BusyCause }
-  /** No reply arrived: the order may be committed. */
-  | { readonly kind: 'unknown'; readonly reason: string };
-
-/** `order`: Postgres rejects this order, whatever is committed with it. The last two: it had no turn. */
-export type BusyCause = 'postgres' | 'order' | 'queue-full' | 'waited-too-long';
-
 /** Too few units are free. */
 export type NoUnits =
   | { readonly kind: 'sold-out' }
   /** `remaining`, more than none, are free. */
   | { readonly kind: 'not-enough-units'; readonly remaining: number };
 
-interface UnknownSale {
+export interface UnknownSale {
   readonly kind: 'unknown-sale';
 }
 
@@ -75,8 +58,15 @@ export type Rejection =
   | UnknownSale
   /** An order of the sale may have `maxPerOrder` units at most. */
   | { readonly kind: 'over-limit'; readonly maxPerOrder: number }
-  /** Retry after a moment: a queue was full, a lock timed out, or a store was unavailable. */
-  | { readonly kind: 'busy'; readonly reason: string };
+  | Busy;
+
+/** Nothing was written; a retry after a moment may help: a queue was full, a lock timed out, or a store was unavailable. */
+export interface Busy {
+  readonly kind: 'busy';
+  readonly reason: string;
+  /** `order`: Postgres rejects this order, whatever is committed with it. The others: it had no turn. Absent: a store was unavailable. */
+  readonly cause?: 'order' | 'queue-full' | 'waited-too-long';
+}
 
 export type NotOpen = 'not-started' | 'ended' | 'paused';
 
@@ -93,17 +83,49 @@ export interface Unknown {
   readonly reason: string;
 }
 
-/** The sale was loaded in another epoch of Redis since (store/redis/epochs.ts): the copy that was loaded decides. Nothing was sold. */
-export interface Superseded {
-  readonly kind: 'superseded';
+/** The customer got the units. */
+export interface Accepted {
+  readonly kind: 'accepted';
+  readonly order: PlacedOrder;
+  /** Whether it is committed, and replicated where that is configured. */
+  readonly durable: boolean;
+}
+
+/** The customer had an order already. */
+export interface Replayed extends Omit<Accepted, 'kind'> {
+  readonly kind: 'replayed';
 }
 
 /** The answer to the customer. */
-export type Outcome =
-  | { readonly kind: 'accepted'; readonly order: PlacedOrder; readonly durable: boolean }
-  | { readonly kind: 'replayed'; readonly order: PlacedOrder }
-  | Rejection
-  | Unknown;
+export type Outcome = Accepted | Replayed | Rejection | Unknown;
+
+/** The state has changed in between, and explains nothing: what decides, decides again. Nothing was written. */
+export interface Retry {
+  readonly kind: 'retry';
+  readonly reason: string;
+}
+
+/** The result of a request that got no reply: the store may execute it until `lateUntilMs`, by the store's own clock. */
+export interface Unanswered {
+  readonly kind: 'unanswered';
+  readonly reason: string;
+  /** Milliseconds since 1970; 0: it cannot be late. */
+  readonly lateUntilMs: number;
+}
+
+/** How one try of a strategy ended. */
+export type Step = Outcome | Retry | Unanswered;
+
+/** The same, of one that decides in Redis. */
+export type StepInRedis =
+  | Step
+  /** It took the units of this attempt. */
+  | { readonly kind: 'reserved'; readonly reservation: Reservation }
+  /** It has an earlier order of the customer. */
+  | { readonly kind: 'held'; readonly reservation: Reservation };
+
+/** How the commit of a reservation ended. `retry`: the sale was loaded in another epoch since (store/redis/epochs.ts). */
+export type CommitResult = Accepted | Replayed | NoUnits | UnknownSale | Busy | Unknown | Retry;
 
 /**
  * What a strategy decides. `mayBeAhead`: a 202 may come before the commit, because as many replicas as REDIS_WAIT asks for have the
@@ -121,4 +143,4 @@ export type Decision =
       readonly epoch: number | null;
     }
   | Outcome
-  | Superseded;
+  | Retry;

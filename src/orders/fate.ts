@@ -2,21 +2,21 @@
  * The fate of a reservation, from the result of its commit: the answer to its customer, and what happens to it in Redis. Settlement,
  * repeats and the reaper share it. Only the process with the claim may act on it (domain/outcome.ts).
  *
- *   committed     accepted                        nothing: the committer acknowledges it
- *   existing      replayed, with the other order  released; the customer keeps that order
- *   rejected      too few units, or no such sale  released without those units that Postgres does not have
- *   superseded    decided again                   released
- *   busy          busy                            released
- *   unknown       unknown                         nothing: the reaper commits it, or finds it committed
+ *   accepted                          nothing: the committer acknowledges it
+ *   replayed, with the other order    released; the customer keeps that order
+ *   too few units, or no such sale    released without those units that Postgres does not have
+ *   retry: decided again              released
+ *   busy                              released
+ *   unknown                           nothing: the reaper commits it, or finds it committed
  *
  * A reservation that an earlier claim may have committed, or whose customer may have a 202, is not released when Postgres is busy: its
  * claim ends, the next claim commits it, and the answer is unknown.
  */
-import type { ClaimedReservation, CommitResult, Outcome, Superseded } from '../domain/outcome.ts';
+import type { ClaimedReservation, CommitResult, Outcome, Retry } from '../domain/outcome.ts';
 import type { ReleaseOptions, SaleMirror } from '../store/redis/sale-mirror.ts';
 
 export interface Fate {
-  readonly answer: Outcome | Superseded;
+  readonly answer: Outcome | Retry;
   readonly inRedis: 'nothing' | 'unclaim' | ReleaseOptions;
 }
 
@@ -28,26 +28,20 @@ export function fateOf(reservation: ClaimedReservation, result: CommitResult, is
   const { orderId, isFirst } = reservation;
   const unknown = (reason: string) => ({ kind: 'unknown', orderId, reason }) as const;
   switch (result.kind) {
-    case 'committed':
-      return { answer: { kind: 'accepted', order: result.order, durable: true }, inRedis: 'nothing' };
+    case 'accepted':
     case 'unknown':
-      return { answer: unknown(result.reason), inRedis: 'nothing' };
-    case 'existing': {
-      const { order } = result;
-      return { answer: { kind: 'replayed', order }, inRedis: { owner: order } };
-    }
-    case 'rejected': {
-      const { rejection } = result;
+      return { answer: result, inRedis: 'nothing' };
+    case 'replayed':
+      return { answer: result, inRedis: { owner: result.order } };
+    case 'retry':
+    case 'busy':
+      if (!isFirst || isPromised) return { answer: unknown(result.reason), inRedis: 'unclaim' };
+      return { answer: result, inRedis: {} };
+    default: {
       // What Postgres still has, and more, is reserved or free in Redis: only the rest is too many.
-      const remaining = rejection.kind === 'not-enough-units' ? rejection.remaining : 0;
-      const answer = isPromised ? unknown(NOT_RELEASED) : rejection;
+      const remaining = result.kind === 'not-enough-units' ? result.remaining : 0;
+      const answer = isPromised ? unknown(NOT_RELEASED) : result;
       return { answer, inRedis: { discardedUnits: reservation.quantity - remaining } };
-    }
-    case 'superseded':
-    case 'busy': {
-      const { kind, reason } = result;
-      if (!isFirst || isPromised) return { answer: unknown(reason), inRedis: 'unclaim' };
-      return { answer: kind === 'busy' ? { kind, reason } : { kind }, inRedis: {} };
     }
   }
 }
@@ -66,7 +60,7 @@ export async function carryOut(
   mirror: SaleMirror,
   reservation: ClaimedReservation,
   { answer, inRedis }: Fate,
-): Promise<Outcome | Superseded> {
+): Promise<Outcome | Retry> {
   if (inRedis === 'nothing') return answer;
   if (inRedis === 'unclaim') {
     await mirror.unclaim(reservation);
@@ -76,11 +70,11 @@ export async function carryOut(
   const isReleased =
     reply === 'released' ||
     (reply === 'gone' && performance.now() < reservation.untilMs) ||
-    (reply === 'elsewhere' && answer.kind === 'superseded'); // Postgres commits it no more
+    (reply === 'elsewhere' && answer.kind === 'retry'); // Postgres commits it no more
   return isReleased ? answer : uncertain(reservation, { answer, inRedis });
 }
 
 /** The answer when Redis may not have done what the fate says. A claim that was not ended ends by itself: its answer stays. */
-export function uncertain({ orderId }: ClaimedReservation, { answer, inRedis }: Fate): Outcome | Superseded {
+export function uncertain({ orderId }: ClaimedReservation, { answer, inRedis }: Fate): Outcome | Retry {
   return typeof inRedis === 'string' ? answer : { kind: 'unknown', orderId, reason: NOT_RELEASED };
 }

@@ -28,7 +28,7 @@
 import { SHARED, sharedBatches } from '../concurrency/shared-batches.ts';
 import { limits } from '../config/limits.ts';
 import type { ExpectedFailure, Rejected } from '../domain/failure.ts';
-import type { BusyCause, ClaimedReservation, CommitResult, Reservation } from '../domain/outcome.ts';
+import type { Busy, ClaimedReservation, CommitResult, Reservation, Unanswered } from '../domain/outcome.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import {
   classifyPostgresError,
@@ -38,7 +38,6 @@ import {
   isRowError,
   rejected,
 } from '../store/failures/postgres.ts';
-import type { Unanswered } from '../store/late-requests.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
 import {
   type BatchStatement,
@@ -64,13 +63,6 @@ export interface OrderCommitter {
   commit(reservation: ClaimedReservation, noTimeout?: boolean): Promise<CommitResult>;
   /** Reservations that wait for the next statement. */
   readonly waiting: number;
-  /** Orders answered with 202 that wait here, or that Postgres did not take, which wait in Redis for the reaper. */
-  readonly backlog: number;
-  /**
-   * A pass of the reaper begins.
-   * @returns takes how many reservations it saw in Redis: of those left to the reaper before the pass, no more wait
-   */
-  beginPass(): (pending: number) => void;
   /** Waits until nothing is queued or in progress. */
   idle(): Promise<void>;
 }
@@ -131,7 +123,6 @@ class BatchRejected extends Error {
 export function createOrderCommitter(context: OrderCommitterContext): OrderCommitter {
   const connect = sharedConnections(context.postgres.pool);
   let inProgress = 0;
-  let leftToReaper = 0;
   const whenIdle: (() => void)[] = [];
 
   const batches = sharedBatches<Commit, CommitResult>({
@@ -141,7 +132,7 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
       const committed: Reservation[] = [];
       const answerAndNote: Answer = (commit, result) => {
         answer(commit, result);
-        if (result.kind === 'committed') committed.push(commit.reservation);
+        if (result.kind === 'accepted') committed.push(commit.reservation);
       };
       const commitAll = key === SHARED ? commitShared : commitBatch;
       try {
@@ -173,11 +164,8 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
     await context.outbox.take(unclear);
   }
 
-  function noted(commit: Commit, found: CommitResult, noTimeout: boolean): CommitResult {
-    const result = found.kind === 'busy' ? notCommitted(commit, found.reason, found.cause) : found;
-    if (noTimeout && (result.kind === 'busy' || result.kind === 'unknown')) leftToReaper++;
-    return result;
-  }
+  const settled = (commit: Commit, result: CommitResult): CommitResult =>
+    result.kind === 'busy' ? notCommitted(commit, result.reason, result.cause) : result;
 
   return {
     async commit(reservation, noTimeout = false) {
@@ -186,10 +174,10 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
       const commit: Commit = { reservation, unanswered: null };
       inProgress++;
       try {
-        return noted(commit, await batches.submit(commit, untilMs), noTimeout);
+        return settled(commit, await batches.submit(commit, untilMs));
       } catch (error) {
         if (!(error instanceof BatchRejected)) throw error;
-        return noted(commit, { kind: 'busy', reason: error.reason, cause: 'order' }, noTimeout);
+        return notCommitted(commit, error.reason, 'order');
       } finally {
         inProgress--;
         if (inProgress === 0) for (const wake of whenIdle.splice(0)) wake();
@@ -197,15 +185,6 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
     },
     get waiting() {
       return batches.waiting;
-    },
-    get backlog() {
-      return batches.waiting + leftToReaper;
-    },
-    beginPass() {
-      const before = leftToReaper;
-      return (pending) => {
-        leftToReaper -= Math.max(0, before - pending);
-      };
     },
     idle() {
       if (inProgress === 0) return Promise.resolve();
@@ -286,7 +265,7 @@ async function commitBatch(
 }
 
 function committed({ reservation: { orderId, saleId, userId, quantity } }: Commit): CommitResult {
-  return { kind: 'committed', order: { orderId, saleId, userId, status: 'pending', quantity } };
+  return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending', quantity }, durable: true };
 }
 
 /** No statement with these commits takes effect later. */
@@ -353,10 +332,14 @@ function barrier({ postgres }: OrderCommitterContext, commits: readonly Commit[]
 }
 
 /** This try wrote nothing; an earlier one may have, when its answer was lost. */
-function notCommitted({ unanswered }: Commit, reason: string, cause: BusyCause = 'postgres'): CommitResult {
+function notCommitted(
+  { unanswered, reservation }: Commit,
+  reason: string,
+  cause?: Busy['cause'],
+): CommitResult {
   return unanswered === null
-    ? { kind: 'busy', reason, cause }
-    : { kind: 'unknown', reason: unanswered.reason };
+    ? { kind: 'busy', reason, ...(cause && { cause }) }
+    : { kind: 'unknown', orderId: reservation.orderId, reason: unanswered.reason };
 }
 
 /**
@@ -382,7 +365,7 @@ async function answerWhatIsFound(
   }
   return commits.filter((commit) => {
     const result = resultOf(commit.reservation);
-    if (result?.kind === 'superseded') {
+    if (result?.kind === 'retry') {
       supersede(context, commit.reservation);
       answer(commit, commit.unanswered === null ? result : notCommitted(commit, result.reason));
     } else if (result !== null) answer(commit, result);

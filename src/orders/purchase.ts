@@ -5,7 +5,7 @@
 import type { LoadShedder } from '../concurrency/load-shedding.ts';
 import { limits } from '../config/limits.ts';
 import type { Attempt } from '../domain/order.ts';
-import type { Decision, Outcome, Superseded } from '../domain/outcome.ts';
+import type { Decision, Outcome, Retry } from '../domain/outcome.ts';
 import type { AttemptTally } from '../metrics/attempt-tally.ts';
 import type { Strategy } from '../strategies/strategy.ts';
 import { newOrderId } from './order-id.ts';
@@ -45,8 +45,8 @@ export function createPurchases({ strategy, settlement, shedder, tally }: Purcha
 
   async function decide(attempt: Attempt): Promise<Outcome> {
     let outcome = await decideOnce(attempt);
-    if (outcome.kind === 'superseded') outcome = await decideOnce(attempt);
-    return outcome.kind === 'superseded' ? SUPERSEDED : outcome;
+    if (outcome.kind === 'retry') outcome = await decideOnce(attempt);
+    return outcome.kind === 'retry' ? { kind: 'busy', reason: outcome.reason } : outcome;
   }
 
   async function admitted(
@@ -81,7 +81,7 @@ export function createPurchases({ strategy, settlement, shedder, tally }: Purcha
   };
 }
 
-function committed(decision: Decision): Outcome | Superseded {
+function committed(decision: Decision): Outcome | Retry {
   if (decision.kind === 'reserved' || decision.kind === 'held')
     throw new Error('a strategy without a mirror has made a reservation');
   return decision;
@@ -89,4 +89,3 @@ function committed(decision: Decision): Outcome | Superseded {
 
 const SOLD_OUT: Outcome = { kind: 'sold-out' };
 const OVERLOADED: Outcome = { kind: 'busy', reason: 'overloaded' };
-const SUPERSEDED: Outcome = { kind: 'busy', reason: 'reserved-in-another-epoch' };

@@ -21,13 +21,15 @@ import type { OrderTable } from '../store/postgres/orders.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
 import type { SaleDigest, SaleMirror } from '../store/redis/sale-mirror.ts';
 import { termsOf } from '../store/redis/sale-records.ts';
+import type { Backlog } from './backlog.ts';
 import { repair } from './drift.ts';
 import { carryOut, fateOf } from './fate.ts';
 import type { OrderCommitter } from './order-committer.ts';
 
 export interface ReaperContext {
   readonly mirror: SaleMirror;
-  readonly committer: OrderCommitter;
+  readonly committer: Pick<OrderCommitter, 'commit'>;
+  readonly backlog: Pick<Backlog, 'beginPass'>;
   readonly sales: SaleTable;
   readonly orders: OrderTable;
   readonly instruments: Instruments;
@@ -102,8 +104,8 @@ interface Suspect {
 
 /** Sales with abandoned reservations, or with a mirror that differs from Postgres. */
 async function* suspects(context: ReaperContext, memory: PreviousPass | null): AsyncGenerator<Suspect> {
-  const { sales, mirror, committer } = context;
-  const sawPending = committer.beginPass();
+  const { sales, mirror, backlog } = context;
+  const sawPending = backlog.beginPass();
   let pending = 0;
   const before = memory && new Map(memory);
   memory?.clear();
@@ -195,6 +197,9 @@ async function reapOne(
   }
 }
 
+/** In the metric: whether the order was committed, or the customer has another one; else Postgres rejected it. */
+const RESULTS: Record<string, string> = { accepted: 'committed', replayed: 'existing' };
+
 async function commitOrRelease(
   context: ReaperContext,
   reservation: ClaimedReservation,
@@ -204,19 +209,20 @@ async function commitOrRelease(
   const result = await committer.commit(reservation);
   await carryOut(mirror, reservation, fateOf(reservation, result, false));
   switch (result.kind) {
-    case 'committed':
+    case 'accepted':
       counts.committed++;
       break;
-    case 'existing':
-    case 'rejected':
-      counts.released++;
-      break;
-    default:
+    case 'retry':
+    case 'busy':
+    case 'unknown':
       counts.postponed++;
       return result;
+    default:
+      counts.released++;
   }
   const { orderId, saleId, userId } = reservation;
-  instruments.reservationsReaped.inc({ result: result.kind });
-  log('settled an abandoned reservation', { orderId, saleId, userId, result: result.kind });
+  const settled = RESULTS[result.kind] ?? 'rejected';
+  instruments.reservationsReaped.inc({ result: settled });
+  log('settled an abandoned reservation', { orderId, saleId, userId, result: settled });
   return result;
 }

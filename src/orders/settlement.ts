@@ -18,12 +18,13 @@ import type {
   Outcome,
   PlacedOrder,
   Reservation,
-  Superseded,
+  Retry,
 } from '../domain/outcome.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
+import type { Backlog } from './backlog.ts';
 import { carryOut, fateOf, uncertain } from './fate.ts';
 import type { OrderCommitter } from './order-committer.ts';
 
@@ -33,6 +34,7 @@ export interface SettlementContext {
   readonly postgres: PostgresStore;
   readonly orders: OrderTable;
   readonly outbox: Pick<OutboxRelay, 'take'>;
+  readonly backlog: Pick<Backlog, 'left' | 'size'>;
   readonly confirm: 'durable' | 'accepted';
   readonly onError: (doing: string, error: unknown, ids: object) => void;
 }
@@ -46,7 +48,7 @@ export interface Settlement {
   idle(): Promise<void>;
 }
 
-type Settled = Outcome | Superseded;
+type Settled = Outcome | Retry;
 
 export const createSettlement = (context: SettlementContext): Settlement => new Settling(context);
 
@@ -75,7 +77,8 @@ class Settling implements Settlement {
     }
   }
   get isBehind(): boolean {
-    return this.#isPromised && this.#context.committer.backlog >= limits.acceptedBacklog;
+    const { committer, backlog } = this.#context;
+    return this.#isPromised && committer.waiting + backlog.size >= limits.acceptedBacklog;
   }
   async idle(): Promise<void> {
     await Promise.all(this.#background);
@@ -107,9 +110,10 @@ class Settling implements Settlement {
     const work = this.#context.committer
       .commit({ ...reservation, epoch: null }, true)
       .then(async (result) => {
+        if (result.kind === 'busy' || result.kind === 'unknown') this.#context.backlog.left();
         if (result.kind === 'busy' && result.cause === 'waited-too-long') return; // left to the reaper
-        const { kind } = result.kind === 'busy' ? result : await this.#conclude(reservation, result);
-        if (kind !== 'accepted') failed(new Error(result.kind === 'rejected' ? result.rejection.kind : kind));
+        if (result.kind !== 'busy') await this.#conclude(reservation, result);
+        if (result.kind !== 'accepted') failed(new Error(result.kind));
         else await this.#tellLastCopy(reservation);
       })
       .catch(failed)
@@ -152,10 +156,10 @@ class Settling implements Settlement {
         const order = active ?? (await orders.get(orderId));
         if (order) {
           await postgres.replicated(before);
-          return isActive(order) ? { kind: 'replayed', order: orderIn(order) } : ORDER_JUST_CLOSED;
+          return replayed(orderIn(order), true);
         }
         if (this.#isPromised && mayBeAhead)
-          return { kind: 'replayed', order: { orderId, saleId, userId, status: 'pending', quantity } };
+          return replayed({ orderId, saleId, userId, status: 'pending', quantity }, false);
         const outcome = this.#inProgress.get(orderId) ?? (await this.#claimAndSettle(reservation, epoch));
         if (outcome !== null) return replayOf(await outcome);
         if (performance.now() > untilMs) return unknown(reservation, 'order-in-progress');
@@ -185,9 +189,11 @@ function unknown({ orderId }: Reservation, reason: string): Outcome {
 
 /** The answer to a repeat, from the outcome of the attempt that it repeats. */
 function replayOf(outcome: Settled): Settled {
-  if (outcome.kind !== 'accepted') return outcome;
-  return isActive(outcome.order) ? { kind: 'replayed', order: outcome.order } : ORDER_JUST_CLOSED;
+  return outcome.kind === 'accepted' ? replayed(outcome.order, outcome.durable) : outcome;
 }
+
+const replayed = (order: PlacedOrder, durable: boolean): Outcome =>
+  isActive(order) ? { kind: 'replayed', order, durable } : ORDER_JUST_CLOSED;
 
 const isActive = ({ status }: PlacedOrder) => status === 'pending' || status === 'paid';
 

@@ -4,6 +4,7 @@ import {
   type CommitResult,
   type PlacedOrder,
   type Reservation,
+  type Retry,
   shortage,
 } from '../domain/outcome.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
@@ -31,19 +32,19 @@ export async function explanations(
   return ({ orderId, saleId, userId, quantity, epoch }): CommitResult | null => {
     const order = found.get(orderId);
     if (order !== undefined) {
-      const kind = order.orderId === orderId ? 'committed' : 'existing';
+      const kind = order.orderId === orderId ? 'accepted' : 'replayed';
       const { status } = order;
-      return { kind, order: { orderId: order.orderId, saleId, userId, status, quantity: order.quantity } };
+      const placed = { orderId: order.orderId, saleId, userId, status, quantity: order.quantity };
+      return { kind, order: placed, durable: true };
     }
     const sale = sales.get(saleId);
-    if (sale === undefined) return { kind: 'rejected', rejection: { kind: 'unknown-sale' } };
-    if (sale.epoch !== null && epoch !== null && sale.epoch !== epoch) return SUPERSEDED;
-    const rejection = shortage(sale.free, quantity);
-    return rejection && { kind: 'rejected', rejection };
+    if (sale === undefined) return { kind: 'unknown-sale' };
+    if (sale.epoch !== null && epoch !== null && sale.epoch !== epoch) return OF_ANOTHER_EPOCH;
+    return shortage(sale.free, quantity);
   };
 }
 
-const SUPERSEDED = { kind: 'superseded', reason: 'reserved-in-another-epoch' } as const;
+const OF_ANOTHER_EPOCH: Retry = { kind: 'retry', reason: 'reserved-in-another-epoch' };
 
 /** By order id, the order that a reservation conflicted with: its own, by an earlier try, or another one of the customer. */
 async function conflictingOrders(

@@ -11,6 +11,7 @@ import type { Config } from '../config/env.ts';
 import { limits } from '../config/limits.ts';
 import { attemptTally } from '../metrics/attempt-tally.ts';
 import { measureAdmission, measureCommitter, measureLatch } from '../metrics/instruments.ts';
+import { createBacklog } from '../orders/backlog.ts';
 import { createLifecycle, type Lifecycle } from '../orders/lifecycle.ts';
 import {
   createOrderCommitter,
@@ -75,6 +76,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
     outbox && {
       mirror,
       outbox,
+      backlog: createBacklog(),
       committer: traced(createCommitter(config, { postgres, orders, mirror, outbox }, reports)),
     };
   const shedder = createLoadShedder(config.admissionMs, maxBatch);

@@ -120,10 +120,6 @@ export function startTracing(
       get waiting() {
         return committer.waiting;
       },
-      get backlog() {
-        return committer.backlog;
-      },
-      beginPass: () => committer.beginPass(),
       idle: () => committer.idle(),
       async commit(reservation, noTimeout) {
         if (!isTraced()) return committer.commit(reservation, noTimeout);

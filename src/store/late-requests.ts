@@ -27,18 +27,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { shared } from '../concurrency/coalesce.ts';
 
-/** The result of a request that got no reply: the store may execute it until `lateUntilMs`, by the store's own clock. */
-export interface Unanswered {
-  readonly kind: 'unanswered';
-  readonly reason: string;
-  /** Milliseconds since 1970; 0: it cannot be late. */
-  readonly lateUntilMs: number;
-}
-
-export function isUnanswered(result: unknown): result is Unanswered {
-  return typeof result === 'object' && result !== null && 'kind' in result && result.kind === 'unanswered';
-}
-
 /** A store's clock, as this process estimates it. */
 export interface StoreClock {
   /** Reads the store's clock unless a recent reading exists. @throws what the store throws */

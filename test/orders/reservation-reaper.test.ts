@@ -2,6 +2,7 @@
 import { beforeEach, expect, it, vi } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
+import { createBacklog } from '../../src/orders/backlog.ts';
 import { compareSale } from '../../src/orders/drift.ts';
 import { type PreviousPass, type ReaperContext, reapOnce } from '../../src/orders/reservation-reaper.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
@@ -16,7 +17,6 @@ import { openTestStores } from '../support/stores.ts';
 
 const SALES = 5;
 const STOCK = 1_000;
-const beginPass = () => () => {};
 
 const stores = opened(openTestStores);
 const postgres = opened(() => openPostgres(stores.databaseUrl, () => {}));
@@ -41,7 +41,8 @@ beforeEach(async () => {
     sales,
     orders,
     mirror,
-    committer: { beginPass } as unknown as ReaperContext['committer'],
+    committer: {} as ReaperContext['committer'],
+    backlog: createBacklog(),
     instruments: createInstruments(),
     log: (message, details) => {
       if (message.startsWith('repaired')) repaired.push((details as { saleId: number }).saleId);
@@ -125,14 +126,14 @@ it('commits the other reservations when one fails, and retries that one', async 
   const commit = async ({ userId }: { userId: string }) => {
     if (userId === 'ann' && fails) throw new TypeError('only ann');
     committed.push(userId);
-    return { kind: 'committed' };
+    return { kind: 'accepted' };
   };
   const reported: string[] = [];
   const background = testHealth((what) => reported.push(what));
   context = {
     ...context,
     health: background.loop('reservation-reaper'),
-    committer: { commit, beginPass } as unknown as ReaperContext['committer'],
+    committer: { commit } as unknown as ReaperContext['committer'],
   };
   for (let passes = 0; passes < 3; passes++) {
     await take(1); // it is selling

@@ -89,7 +89,7 @@ it("a purchase continues its client's trace, down to the statement that commits 
   });
   expect(childrenOf(purchase).some(({ name }) => /^redis evalsha/.test(name))).toBe(true);
   const commit = only(childrenOf(purchase, 'commit order'));
-  expect(attributesOf(commit)).toEqual({ 'stampede.order.id': orderId, 'stampede.result': 'committed' });
+  expect(attributesOf(commit)).toEqual({ 'stampede.order.id': orderId, 'stampede.result': 'accepted' });
   const batch = only(childrenOf(commit, 'postgres commit-orders'));
   expect(attributesOf(batch)).toEqual({ 'db.system.name': 'postgresql', 'stampede.orders': 1 });
 

@@ -1,6 +1,5 @@
 /** lua/sale/acknowledge.lua and lua/sale/restore-committed.lua acknowledge reservations of several sales at once. Redis is real. */
 import { beforeEach, expect, it } from 'vitest';
-import { isUnanswered } from '../../src/store/late-requests.ts';
 import { orderTable } from '../../src/store/postgres/orders.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
@@ -38,7 +37,7 @@ async function reserve(sales: readonly number[]) {
     }),
   }));
   const replies = await redis.scripts.reserveMany(attempts, epoch);
-  if (isUnanswered(replies)) throw new Error(replies.reason);
+  if ('kind' in replies) throw new Error(replies.reason);
   const members = attempts.flatMap((attempt) => attempt.members);
   return members.map((member, i) => {
     const [word, orderId, reservedAt] = replies[i]!;

@@ -2,7 +2,6 @@
 import { expect } from 'vitest';
 import type { Attempt } from '../../src/domain/order.ts';
 import type { ClaimedReservation } from '../../src/domain/outcome.ts';
-import { isUnanswered } from '../../src/store/late-requests.ts';
 import type { RedisStore } from '../../src/store/redis/connection.ts';
 import { claimEndMs, type SaleMirror, withFirstClaim } from '../../src/store/redis/sale-mirror.ts';
 
@@ -18,7 +17,7 @@ export async function reserveFor(
 ): Promise<ClaimedReservation> {
   const { saleId } = attempt;
   const reply = await scripts.reserve(mirror.keys(saleId), attempt, await mirror.epoch(saleId));
-  if (isUnanswered(reply)) throw new Error(reply.reason);
+  if ('kind' in reply) throw new Error(reply.reason);
   const [word, held, reservedAt] = reply;
   expect([word, held]).toEqual(['reserved', attempt.orderId]);
   return withFirstClaim({ ...attempt, reservedAt: reservedAt! }, claimEndMs());

@@ -15,13 +15,13 @@ import type pg from 'pg';
 import { trace } from '../../concurrency/trace.ts';
 import { limits } from '../../config/limits.ts';
 import type { Attempt } from '../../domain/order.ts';
+import type { Unanswered } from '../../domain/outcome.ts';
 import {
   classifyPostgresError,
   expectedPostgresFailure,
   isAnswer,
   isDeadlinePassed,
 } from '../failures/postgres.ts';
-import type { Unanswered } from '../late-requests.ts';
 import { ACTIVE } from './orders.ts';
 import { type Connection, ownConnection, type PostgresStore } from './pool.ts';
 

@@ -7,9 +7,8 @@
 import type { Redis } from 'ioredis';
 import { limits } from '../../config/limits.ts';
 import type { Attempt } from '../../domain/order.ts';
-import type { NotOpen } from '../../domain/outcome.ts';
+import type { NotOpen, Unanswered } from '../../domain/outcome.ts';
 import { hasNoEffect } from '../failures/redis.ts';
-import type { Unanswered } from '../late-requests.ts';
 import { defineScript } from './load-script.ts';
 import { callsFor, lastEpochOf, type SaleInEpoch, type SaleKeys, unitKeys } from './sale-keys.ts';
 import type { RedisServer } from './server.ts';

@@ -10,7 +10,7 @@
  *    │                                   └──Postgres is unavailable──▶ unknown
  *    └──could not begin, or waited too long──▶ busy: nothing was written
  *
- *   found ──the synchronous standby, if there is one, has it──▶ accepted or replayed
+ *   found, so not known to be durable ──the synchronous standby, if there is one, has it──▶ accepted or replayed
  *     └──it does not answer──▶ unknown
  *
  * After the barrier an earlier statement can no longer take effect, so the result of the retry, whichever it is, stays true.
@@ -20,9 +20,16 @@ import { shared } from '../../concurrency/coalesce.ts';
 import type { ExpectedFailure } from '../../domain/failure.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt, PlacedOrderColumns } from '../../domain/order.ts';
-import { type Outcome, shortage } from '../../domain/outcome.ts';
+import {
+  type Accepted,
+  type Outcome,
+  type Replayed,
+  type Retry,
+  type Step,
+  shortage,
+  type Unanswered,
+} from '../../domain/outcome.ts';
 import { expectedPostgresFailure } from '../../store/failures/postgres.ts';
-import type { Unanswered } from '../../store/late-requests.ts';
 import { once } from '../../store/postgres/idempotency.ts';
 import { setBarrier } from '../../store/postgres/insert-orders.ts';
 import type { PostgresStore } from '../../store/postgres/pool.ts';
@@ -34,15 +41,11 @@ import { restocked } from './restock.ts';
 /** Tries of an attempt that conflicts with others. */
 const TRIES = 5;
 
-/** The state read afterwards does not explain the result, because something changed in between; try again. */
-export const RETRY = { kind: 'retry' } as const;
-/** A read found the customer's order: see `replicated` in store/postgres/pool.ts. */
-interface Found {
-  readonly kind: 'found';
-  readonly outcome: Extract<Outcome, { kind: 'accepted' | 'replayed' }>;
-}
-type Answered = Outcome | Found | typeof RETRY;
-export type TryResult = Answered | Unanswered;
+/** The state read afterwards does not explain the result, because something changed in between. */
+export const RETRY: Retry = { kind: 'retry', reason: 'contended' };
+/** A read found the customer's order, which is not durable yet: see `replicated` in store/postgres/pool.ts. */
+type Found = Accepted | Replayed;
+type Answered = Exclude<Step, Unanswered>;
 
 /**
  * Builds a strategy from its decision.
@@ -51,7 +54,7 @@ export type TryResult = Answered | Unanswered;
 export function postgresStrategy(
   context: StrategyContext,
   description: StrategyDescription,
-  decide: (attempt: Attempt) => Promise<TryResult>,
+  decide: (attempt: Attempt) => Promise<Step>,
   locksFirst: LocksFirst = 'sale',
 ): Strategy {
   const { postgres } = context;
@@ -73,13 +76,13 @@ export function postgresStrategy(
   }
 
   /** @param before taken before the read */
-  async function promise({ outcome }: Found, before: Timeline): Promise<Outcome> {
+  async function durable(found: Found, before: Timeline): Promise<Outcome> {
     try {
       await postgres.replicated(before);
-      return outcome;
+      return { ...found, durable: true };
     } catch (error) {
       const { reason } = expectedPostgresFailure(error);
-      return { kind: 'unknown', orderId: outcome.order.orderId, reason };
+      return { kind: 'unknown', orderId: found.order.orderId, reason };
     }
   }
 
@@ -93,7 +96,7 @@ export function postgresStrategy(
         const before = postgres.timeline();
         const first = await tryOnce(context, attempt, decide);
         const result = first.kind === 'unanswered' ? await resolve(attempt, first) : first;
-        if (result.kind === 'found') return promise(result, before);
+        if ('durable' in result && !result.durable) return durable(result, before);
         if (result.kind !== 'retry') return result;
       }
       return { kind: 'busy', reason: 'contended' };
@@ -127,8 +130,8 @@ async function ownOrder({ orders }: StrategyContext, attempt: Attempt): Promise<
 async function tryOnce(
   context: StrategyContext,
   attempt: Attempt,
-  decide: (attempt: Attempt) => Promise<TryResult>,
-): Promise<TryResult> {
+  decide: (attempt: Attempt) => Promise<Step>,
+): Promise<Step> {
   try {
     return await decide(attempt);
   } catch (error) {
@@ -146,7 +149,7 @@ async function earlierOrder({ postgres }: StrategyContext, attempt: Attempt): Pr
   return order === null ? RETRY : existing(attempt, order);
 }
 
-function resultOf(failure: ExpectedFailure): TryResult {
+function resultOf(failure: ExpectedFailure): Step {
   const { kind, reason } = failure;
   switch (kind) {
     case 'unknown':
@@ -167,11 +170,7 @@ export function existing(attempt: Attempt, order: PlacedOrderColumns): Found {
   const { saleId, userId } = attempt;
   const { status, quantity } = order;
   const placed = { orderId: order.id, saleId, userId, status, quantity };
-  const outcome: Found['outcome'] =
-    order.id === attempt.orderId
-      ? { kind: 'accepted', order: placed, durable: true }
-      : { kind: 'replayed', order: placed };
-  return { kind: 'found', outcome };
+  return { kind: order.id === attempt.orderId ? 'accepted' : 'replayed', order: placed, durable: false };
 }
 
 /** The outcome for a customer who got the units. */

@@ -12,12 +12,19 @@ import { shared } from '../../concurrency/coalesce.ts';
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import type { Decision, NotOpen, NoUnits, Rejection, Reservation, Superseded } from '../../domain/outcome.ts';
+import type {
+  NotOpen,
+  NoUnits,
+  Rejection,
+  Reservation,
+  Retry,
+  StepInRedis,
+  Unanswered,
+} from '../../domain/outcome.ts';
 import type { Lease } from '../../locks/lock.ts';
 import { expectedFailure } from '../../store/failures/any-store.ts';
 import { classifyPostgresError } from '../../store/failures/postgres.ts';
 import { classifyRedisError, expectedRedisFailure } from '../../store/failures/redis.ts';
-import type { Unanswered } from '../../store/late-requests.ts';
 import type { SaleInEpoch, SaleKeys } from '../../store/redis/sale-keys.ts';
 import {
   claimEndMs,
@@ -31,23 +38,26 @@ import type { RedisStrategyContext, Strategy } from '../strategy.ts';
 import { restock } from './restock.ts';
 
 /** The sale is not in Redis, or is from another epoch. */
-export const NOT_LOADED = { kind: 'not-loaded' } as const;
+export const NOT_LOADED: Retry = { kind: 'retry', reason: 'sale-is-being-loaded' };
 /** The command arrived after its deadline, and took nothing. */
-export const LATE = { kind: 'late' } as const;
+export const LATE: Retry = { kind: 'retry', reason: 'clock-of-redis' };
+/** The answer may come from another Redis than the one whose epoch is known. */
+const STALE: Retry = { kind: 'retry', reason: 'redis-was-replaced' };
 /** The lease has ended, or a later holder has written already. */
 export const LEASE_LOST = { kind: 'busy', reason: 'lease-lost' } as const;
 
 /** The counter turned out empty under its lock. */
 const EMPTY = { kind: 'empty' } as const;
+/** The copy that the process used was left meanwhile: Postgres names another. */
+const SUPERSEDED: Retry = { kind: 'retry', reason: 'reserved-in-another-epoch' };
+/** Its order would be unknown to the copy whose epoch it has; it can still be committed by a process that uses the other one. */
+const RESERVED_ELSEWHERE: Unanswered = { kind: 'unanswered', reason: STALE.reason, lateUntilMs: 0 };
 
-/** How a try ended that was answered. */
-type Answered =
-  | Exclude<Decision, Superseded | NoUnits | { readonly kind: 'reserved' | 'held' }>
-  /** `epoch`: in which it was decided; outdated if another process has loaded the sale into another Redis since. */
-  | (NoUnits & { readonly epoch?: number })
-  | { readonly kind: 'reserved'; readonly reservation: Reservation; readonly epoch?: number }
-  | { readonly kind: 'held'; readonly reservation: Reservation; readonly epoch?: number };
-export type TryResult = Answered | typeof NOT_LOADED | typeof LATE | Unanswered;
+interface Tried {
+  readonly step: Exclude<StepInRedis, Retry>;
+  /** In which it was decided; outdated if another process has loaded the sale into another Redis since. Null: it did not come so far. */
+  readonly epoch: number | null;
+}
 
 const TOO_FEW_REPLICAS = new Error(
   'too few replicas have the reservation, so it is committed before the answer',
@@ -66,14 +76,6 @@ const LOAD_POLL_MS = 25;
  */
 const LOAD_CLAIM_MS = 10_000;
 
-const BUSY_REASONS = {
-  'not-loaded': 'sale-is-being-loaded',
-  late: 'clock-of-redis',
-  stale: 'redis-was-replaced',
-} as const;
-
-/** The answer may come from another Redis than the one whose epoch is known. */
-const STALE = { kind: 'stale' } as const;
 /** What only the copy decides that has the epoch. */
 const DECIDED: ReadonlySet<string> = new Set([
   'reserved',
@@ -83,8 +85,6 @@ const DECIDED: ReadonlySet<string> = new Set([
   'not-open',
   'over-limit',
 ]);
-/** Its order would be unknown to the copy whose epoch it has; it can still be committed by a process that uses the other one. */
-const RESERVED_ELSEWHERE = { kind: 'unanswered', reason: BUSY_REASONS.stale, lateUntilMs: 0 } as const;
 
 /** A strategy that decides in Redis. */
 export type RedisStrategy = Strategy & { readonly mirror: SaleMirror };
@@ -98,7 +98,7 @@ export function redisStrategy(
   context: RedisStrategyContext,
   description: StrategyDescription,
   segments: number,
-  decide: (attempt: Attempt, place: SaleInEpoch) => Promise<TryResult>,
+  decide: (attempt: Attempt, place: SaleInEpoch) => Promise<StepInRedis>,
 ): RedisStrategy {
   const { redis, epochs, orders, onError } = context;
   const mirror = createSaleMirror(redis, epochs, orders, segments, isAhead(context));
@@ -113,25 +113,22 @@ export function redisStrategy(
     async decide(attempt) {
       const untilMs = claimEndMs();
       const hasReplicas = redis.watchReplication(mirror.keys(attempt.saleId).state);
-      const outcome = await resolve(attempt);
-      if (outcome.kind === 'unanswered')
-        return { kind: 'unknown', orderId: attempt.orderId, reason: outcome.reason };
-      if (isShortage(outcome)) return confirmShortage(context, mirror, attempt, outcome);
-      if (outcome.kind !== 'reserved' && outcome.kind !== 'held') return outcome;
+      const { step, epoch } = await resolve(attempt);
+      if (step.kind === 'unanswered')
+        return { kind: 'unknown', orderId: attempt.orderId, reason: step.reason };
+      if (isShortage(step)) return confirmShortage(context, mirror, attempt, step, epoch!);
+      if (step.kind !== 'reserved' && step.kind !== 'held') return step;
       let failure: unknown = null;
       try {
         if (!(await hasReplicas())) failure = TOO_FEW_REPLICAS;
-        else if (isAhead(context) && !mirror.isConfirmed(attempt.saleId, outcome.epoch!))
-          failure = NOT_CONFIRMED;
+        else if (isAhead(context) && !mirror.isConfirmed(attempt.saleId, epoch!)) failure = NOT_CONFIRMED;
       } catch (error) {
         failure = error;
       }
       const mayBeAhead = failure === null;
       if (!mayBeAhead) onError('accept-ahead-of-commit', failure, attempt);
-      const { epoch = null } = outcome;
-      if (outcome.kind === 'held')
-        return { kind: 'held', reservation: outcome.reservation, mayBeAhead, epoch };
-      const reservation = withFirstClaim(outcome.reservation, untilMs, epoch);
+      if (step.kind === 'held') return { ...step, mayBeAhead, epoch };
+      const reservation = withFirstClaim(step.reservation, untilMs, epoch);
       return { kind: 'reserved', reservation, mayBeAhead };
     },
     restock: (saleId, units, key) => restock(context, mirror, saleId, units, key),
@@ -152,15 +149,16 @@ async function confirmShortage(
   { redis, onError }: RedisStrategyContext,
   mirror: SaleMirror,
   { saleId }: Attempt,
-  { epoch, ...shortage }: Extract<Answered, NoUnits>,
-): Promise<Rejection | Superseded> {
+  shortage: NoUnits,
+  epoch: number,
+): Promise<Rejection | Retry> {
   try {
-    if (!redis.hasSentinels || (await mirror.isCurrent(saleId, epoch!))) return shortage;
+    if (!redis.hasSentinels || (await mirror.isCurrent(saleId, epoch))) return shortage;
   } catch (error) {
     return busyOf(error);
   }
-  mirror.supersede(saleId, epoch!).catch((error) => onError('supersede-epoch', error, { saleId, epoch }));
-  return { kind: 'superseded' };
+  mirror.supersede(saleId, epoch).catch((error) => onError('supersede-epoch', error, { saleId, epoch }));
+  return SUPERSEDED;
 }
 
 /** A sale that cannot be loaded now is loaded by the first attempt that finds it missing. */
@@ -176,39 +174,36 @@ async function loadQuietly(
 function resolver(
   context: RedisStrategyContext,
   mirror: SaleMirror,
-  decide: (attempt: Attempt, place: SaleInEpoch) => Promise<TryResult>,
-): (attempt: Attempt) => Promise<Answered | Unanswered> {
+  decide: (attempt: Attempt, place: SaleInEpoch) => Promise<StepInRedis>,
+): (attempt: Attempt) => Promise<Tried> {
   const loadOnce = loader(context, mirror);
 
-  /** @param used receives the epoch of each command */
-  async function tryOnce(attempt: Attempt, used: { epoch?: number }): Promise<Answered | Unanswered> {
+  async function tryOnce(attempt: Attempt): Promise<Tried> {
     const { saleId } = attempt;
     const keys = mirror.keys(saleId);
+    let epoch: number | null = null;
     let untilMs = 0;
     try {
       for (;;) {
         const copy = mirror.copyOf(saleId) ?? (await mirror.findCopy(saleId));
-        const { epoch } = copy;
-        used.epoch = epoch;
+        epoch = copy.epoch;
         const isLeft =
           isAhead(context) && !mirror.isConfirmed(saleId, epoch) && !(await mirror.confirm(saleId));
         const decided = isLeft ? STALE : await decide(attempt, { keys, epoch });
         // The answer may come from another Redis than the one whose epoch it is: restored from a snapshot, promoted, or another copy.
         const isStale = DECIDED.has(decided.kind) && !mirror.isStill(saleId, copy);
-        if (isStale && decided.kind === 'reserved') return RESERVED_ELSEWHERE;
-        const result = isStale ? STALE : decided;
-        if (result.kind === 'reserved' || result.kind === 'held') return { ...result, epoch };
-        if (isShortage(result)) return { ...result, epoch };
-        if (result.kind !== 'not-loaded' && result.kind !== 'late' && result.kind !== 'stale') return result;
+        if (isStale && decided.kind === 'reserved') return { step: RESERVED_ELSEWHERE, epoch };
+        const step = isStale ? STALE : decided;
+        if (step.kind !== 'retry') return { step, epoch };
         untilMs ||= performance.now() + LOAD_WAIT_MS;
-        if (performance.now() > untilMs) return { kind: 'busy', reason: BUSY_REASONS[result.kind] };
-        if (result.kind === 'late') context.redis.serverOf(keys.state).clock.invalidate();
-        if (result.kind !== 'not-loaded') continue;
+        if (performance.now() > untilMs) return { step: { kind: 'busy', reason: step.reason }, epoch };
+        if (step === LATE) context.redis.serverOf(keys.state).clock.invalidate();
+        if (step !== NOT_LOADED) continue;
         const rejection = await loadOnce(saleId).catch(busyOf);
-        if (rejection !== null) return rejection;
+        if (rejection !== null) return { step: rejection, epoch };
       }
     } catch (error) {
-      return resultOfError(error);
+      return { step: resultOfError(error), epoch };
     }
   }
 
@@ -216,21 +211,21 @@ function resolver(
    * Whether what a retry found is final. If it was in another epoch, the first try may have reached another Redis, and taken a unit there:
    * no order of that one is committed if the sale is loaded in the retry's.
    */
-  const isCurrent = (saleId: number, first?: number, second?: number): Promise<boolean> | true =>
-    first === second || mirror.isCurrent(saleId, second!).catch(() => false);
+  const isCurrent = (saleId: number, first: Tried, second: Tried): Promise<boolean> | true =>
+    first.epoch === second.epoch || mirror.isCurrent(saleId, second.epoch!).catch(() => false);
 
   return async (attempt) => {
-    const used: { epoch?: number } = {};
-    const usedAgain: { epoch?: number } = {};
-    const first = await tryOnce(attempt, used);
-    if (first.kind !== 'unanswered' || !(await isOver(context, mirror.keys(attempt.saleId), first)))
+    const first = await tryOnce(attempt);
+    const { step, epoch } = first;
+    if (step.kind !== 'unanswered' || !(await isOver(context, mirror.keys(attempt.saleId), step)))
       return first;
-    const second = await tryOnce(attempt, usedAgain);
-    const open = (reason: string) => ({ ...first, reason: `${first.reason}, then ${reason}` });
+    const second = await tryOnce(attempt);
+    const { kind } = second.step;
+    const open = (reason: string) => ({ step: { ...step, reason: `${step.reason}, then ${reason}` }, epoch });
     // A retry that was not executed proves nothing: the first try may have taken a unit.
-    if (second.kind === 'busy' || second.kind === 'unanswered') return open(second.reason);
-    if (first === RESERVED_ELSEWHERE && second.kind !== 'reserved') return open(second.kind);
-    return (await isCurrent(attempt.saleId, used.epoch, usedAgain.epoch)) ? second : open(BUSY_REASONS.stale);
+    if (second.step.kind === 'busy' || second.step.kind === 'unanswered') return open(second.step.reason);
+    if (step === RESERVED_ELSEWHERE && kind !== 'reserved') return open(kind);
+    return (await isCurrent(attempt.saleId, first, second)) ? second : open(STALE.reason);
   };
 }
 
@@ -322,7 +317,7 @@ export async function deductUnderLease(
   { keys, epoch }: SaleInEpoch,
   attempt: Attempt,
   counters: readonly (Omit<CounterUnits, 'token'> & { readonly lease: Lease })[],
-): Promise<TryResult | typeof EMPTY> {
+): Promise<StepInRedis | typeof EMPTY> {
   if (counters.some(({ lease }) => lease.signal.aborted)) return LEASE_LOST;
   const parts = counters.map(({ counter, units, lease }) => ({ counter, units, token: lease.fencingToken }));
   const reply = await context.redis.scripts.fencedDeduct(keys, attempt, parts, context.lock.name, epoch);
@@ -344,7 +339,7 @@ export async function readSaleInRedis(
   attempt: Attempt,
   counter: string,
   lease: Lease | null,
-): Promise<SaleInRedis | typeof NOT_LOADED | typeof LEASE_LOST> {
+): Promise<SaleInRedis | Retry | typeof LEASE_LOST> {
   const fence = fenceOf(context, lease);
   const { fencedRead } = context.redis.scripts;
   const [state, units, buyer, ...terms] = await fencedRead(keys, attempt, counter, fence, epoch);
@@ -363,7 +358,7 @@ function heldBy(attempt: Attempt, buyer: string): Reservation {
 }
 
 /** The decision for a customer with an earlier order, or for this same attempt if its first reply was lost. */
-export function resultOfHeld({ orderId }: Attempt, reservation: Reservation): TryResult {
+export function resultOfHeld({ orderId }: Attempt, reservation: Reservation): StepInRedis {
   return { kind: orderId === reservation.orderId ? 'reserved' : 'held', reservation };
 }
 

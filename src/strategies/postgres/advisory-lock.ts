@@ -8,6 +8,7 @@
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
+import type { Step } from '../../domain/outcome.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import {
   countSoldIfFree,
@@ -15,7 +16,7 @@ import {
   lockNumber,
   readSaleAndOrders,
 } from '../../store/postgres/purchases.ts';
-import { accepted, outcomeOf, postgresStrategy, RETRY, type TryResult } from '../kit/postgres-strategy.ts';
+import { accepted, outcomeOf, postgresStrategy, RETRY } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 
 export const description: StrategyDescription = {
@@ -29,7 +30,7 @@ export const description: StrategyDescription = {
 
 export function create(context: StrategyContext): Strategy {
   const decide = (attempt: Attempt) =>
-    inTransaction<TryResult>(context.postgres.pool, async (client) => {
+    inTransaction<Step>(context.postgres.pool, async (client) => {
       await lockNumber(client, 'attempts', attempt.saleId);
       const seen = await readSaleAndOrders(client, attempt.saleId, [attempt.userId]);
       const decision = outcomeOf(attempt, seen);

@@ -6,16 +6,11 @@
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
+import type { Step } from '../../domain/outcome.ts';
 import { Prisma } from '../../generated/prisma/client.ts';
 import { paymentDeadline } from '../../store/postgres/insert-orders.ts';
 import { SALE_STATE, type SaleState } from '../../store/postgres/purchases.ts';
-import {
-  accepted,
-  existing,
-  postgresStrategy,
-  rejectionOf,
-  type TryResult,
-} from '../kit/postgres-strategy.ts';
+import { accepted, existing, postgresStrategy, rejectionOf } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 
 export const description: StrategyDescription = {
@@ -40,7 +35,7 @@ const DEADLINE = paymentDeadline('sales.id', '?', 'coalesce(payment_window_s, ?)
 export function create(context: StrategyContext): Strategy {
   const { prisma } = context.postgres;
 
-  async function decide(tx: Prisma.TransactionClient, attempt: Attempt): Promise<TryResult> {
+  async function decide(tx: Prisma.TransactionClient, attempt: Attempt): Promise<Step> {
     const { saleId, userId, orderId, quantity } = attempt;
     const [sale = null] = await tx.$queryRaw<LockedSale[]>`
       SELECT ${Prisma.raw(SALE_STATE)}, price_cents AS "priceCents", clock_timestamp() AS "createdAt",

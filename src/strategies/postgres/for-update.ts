@@ -4,6 +4,7 @@
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { PlacedOrderColumns } from '../../domain/order.ts';
+import type { Step } from '../../domain/outcome.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import {
   countSold,
@@ -12,13 +13,7 @@ import {
   readSale,
   type SaleState,
 } from '../../store/postgres/purchases.ts';
-import {
-  accepted,
-  existing,
-  postgresStrategy,
-  rejectionOf,
-  type TryResult,
-} from '../kit/postgres-strategy.ts';
+import { accepted, existing, postgresStrategy, rejectionOf } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 
 export const description: StrategyDescription = {
@@ -32,7 +27,7 @@ export const description: StrategyDescription = {
 
 export function create(context: StrategyContext): Strategy {
   return postgresStrategy(context, description, (attempt) =>
-    inTransaction<TryResult, [SaleState | null, PlacedOrderColumns | null]>(
+    inTransaction<Step, [SaleState | null, PlacedOrderColumns | null]>(
       context.postgres.pool,
       (client, [sale, order]) => {
         if (sale === null) return { commit: false, value: { kind: 'unknown-sale' } };

@@ -23,13 +23,13 @@ import { SHARED, sharedBatches } from '../../concurrency/shared-batches.ts';
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
+import type { Step, Unanswered } from '../../domain/outcome.ts';
 import { classifyPostgresError, isRowError } from '../../store/failures/postgres.ts';
-import type { Unanswered } from '../../store/late-requests.ts';
 import { IS_OPEN, insertUpToStock, type Placed, placeMany } from '../../store/postgres/insert-orders.ts';
 import { placeInRounds } from '../../store/postgres/place-in-rounds.ts';
 import { sharedConnections } from '../../store/postgres/pool.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
-import { accepted, outcomeOf, postgresStrategy, type TryResult } from '../kit/postgres-strategy.ts';
+import { accepted, outcomeOf, postgresStrategy } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 
 export const description: StrategyDescription = {
@@ -54,7 +54,7 @@ export function create(context: StrategyContext): Strategy {
     const batch = { connect: () => connect(key), attempts };
     return placeMany(context.postgres, key === SHARED ? UNLOCKED : OF_SALE, batch, context.paymentWindowS);
   };
-  const { submit } = sharedBatches<Attempt, TryResult>({
+  const { submit } = sharedBatches<Attempt, Step>({
     name: 'attempts',
     keyOf: ({ saleId }) => saleId,
     work: (key, batch, answer) =>
@@ -75,7 +75,7 @@ export function create(context: StrategyContext): Strategy {
 async function decideShared(
   place: Place,
   batch: readonly Attempt[],
-  answer: (attempt: Attempt, result: TryResult) => void,
+  answer: (attempt: Attempt, result: Step) => void,
 ): Promise<void> {
   const placed = await place(SHARED, batch);
   for (const attempt of batch)
@@ -88,7 +88,7 @@ async function decideOfSale(
   place: Place,
   saleId: number,
   batch: readonly Attempt[],
-  answer: (attempt: Attempt, result: TryResult) => void,
+  answer: (attempt: Attempt, result: Step) => void,
 ): Promise<void> {
   const left = await placeInRounds(batch, {
     async place(attempts) {

@@ -15,9 +15,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
+import type { Step } from '../../domain/outcome.ts';
 import { insertIf, placeOne } from '../../store/postgres/insert-orders.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
-import { accepted, outcomeOf, postgresStrategy, type TryResult } from '../kit/postgres-strategy.ts';
+import { accepted, outcomeOf, postgresStrategy } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 
 export const description: StrategyDescription = {
@@ -44,7 +45,7 @@ const SELL_IF_UNCHANGED = insertIf('sell-if-unchanged', 'version = $7');
 export function create(context: StrategyContext): Strategy {
   const { postgres } = context;
 
-  async function decide(attempt: Attempt): Promise<TryResult> {
+  async function decide(attempt: Attempt): Promise<Step> {
     for (let retries = 0; ; retries++) {
       const seen = await readSaleAndOrders(postgres.pool, attempt.saleId, [attempt.userId]);
       const decision = outcomeOf(attempt, seen);

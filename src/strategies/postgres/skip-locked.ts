@@ -20,6 +20,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { shared } from '../../concurrency/coalesce.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
+import type { Step } from '../../domain/outcome.ts';
 import { once } from '../../store/postgres/idempotency.ts';
 import {
   COUNT_UNLESS_PAUSED,
@@ -31,7 +32,7 @@ import {
 import { ACTIVE } from '../../store/postgres/orders.ts';
 import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
 import { stockUnits } from '../../store/postgres/stock-units.ts';
-import { accepted, outcomeOf, postgresStrategy, RETRY, type TryResult } from '../kit/postgres-strategy.ts';
+import { accepted, outcomeOf, postgresStrategy, RETRY } from '../kit/postgres-strategy.ts';
 import { restocked } from '../kit/restock.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 
@@ -83,7 +84,7 @@ export function create(context: StrategyContext): Strategy {
   /** Attempts that find rows missing at the same time wait for the same work. */
   const complete = shared((saleId: number) => units.complete(saleId));
 
-  async function decide(attempt: Attempt): Promise<TryResult> {
+  async function decide(attempt: Attempt): Promise<Step> {
     const { saleId, userId, quantity } = attempt;
     const take = quantity === 1 ? ONE : SEVERAL;
     const placed = await placeOne(context.postgres, take.skipping, attempt, context.paymentWindowS);

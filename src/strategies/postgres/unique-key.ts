@@ -5,16 +5,10 @@
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
+import type { Step } from '../../domain/outcome.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import { countSoldIfFree, findActive, insertOrder, readSale } from '../../store/postgres/purchases.ts';
-import {
-  accepted,
-  existing,
-  postgresStrategy,
-  RETRY,
-  rejectionOf,
-  type TryResult,
-} from '../kit/postgres-strategy.ts';
+import { accepted, existing, postgresStrategy, RETRY, rejectionOf } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 
 export const description: StrategyDescription = {
@@ -29,7 +23,7 @@ export const description: StrategyDescription = {
 export function create(context: StrategyContext): Strategy {
   const { pool } = context.postgres;
 
-  async function decide(attempt: Attempt): Promise<TryResult> {
+  async function decide(attempt: Attempt): Promise<Step> {
     const placed = await inTransaction(pool, async (client) => {
       const inserted = await insertOrder(client, attempt, context.paymentWindowS);
       const sold = inserted && (await countSoldIfFree(client, attempt));

@@ -5,7 +5,7 @@
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import { shortage } from '../../domain/outcome.ts';
+import { type StepInRedis, shortage } from '../../domain/outcome.ts';
 import { type Lease, using } from '../../locks/lock.ts';
 import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
 import {
@@ -15,7 +15,6 @@ import {
   readSaleInRedis,
   redisStrategy,
   resultOfHeld,
-  type TryResult,
 } from '../kit/redis-strategy.ts';
 import { ALL_GUARANTEES, type RedisStrategyContext } from '../strategy.ts';
 
@@ -29,7 +28,7 @@ export const description: StrategyDescription = {
 };
 
 export function create(context: RedisStrategyContext): RedisStrategy {
-  async function decide(attempt: Attempt, place: SaleInEpoch, lease: Lease): Promise<TryResult> {
+  async function decide(attempt: Attempt, place: SaleInEpoch, lease: Lease): Promise<StepInRedis> {
     const sale = await readSaleInRedis(context, place, attempt, 'remaining', lease);
     if ('kind' in sale) return sale;
     if (sale.held !== null) return resultOfHeld(attempt, sale.held);

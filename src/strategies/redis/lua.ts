@@ -13,17 +13,12 @@ import { limits } from '../../config/limits.ts';
 import { bySale } from '../../domain/by-sale.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
+import type { StepInRedis } from '../../domain/outcome.ts';
 import { isRedisDefect } from '../../store/failures/redis.ts';
 import { callsFor, type SaleInEpoch } from '../../store/redis/sale-keys.ts';
 import { reservationOf } from '../../store/redis/sale-records.ts';
 import type { ReserveReply } from '../../store/redis/sale-scripts.ts';
-import {
-  LATE,
-  NOT_LOADED,
-  type RedisStrategy,
-  redisStrategy,
-  type TryResult,
-} from '../kit/redis-strategy.ts';
+import { LATE, NOT_LOADED, type RedisStrategy, redisStrategy } from '../kit/redis-strategy.ts';
 import { type SoldOutLatch, soldOutLatch } from '../kit/sold-out-latch.ts';
 import { ALL_GUARANTEES, type RedisStrategyContext } from '../strategy.ts';
 
@@ -69,7 +64,7 @@ export function create(context: RedisStrategyContext): RedisStrategy {
     if (failed !== undefined) throw failed.reason;
   }
 
-  const { submit } = microBatcher<Item, TryResult>({
+  const { submit } = microBatcher<Item, StepInRedis>({
     name: 'attempts',
     work,
     maxBatch: limits.scriptBatchSize,
@@ -88,9 +83,9 @@ export function create(context: RedisStrategyContext): RedisStrategy {
   return { ...strategy, knownSoldOut: latch, maxBatch: limits.scriptBatchSize };
 }
 
-type Answer = (item: Item, result: TryResult) => void;
+type Answer = (item: Item, result: StepInRedis) => void;
 
-function resultOf(attempt: Attempt, reply: ReserveReply, latch: SoldOutLatch): TryResult {
+function resultOf(attempt: Attempt, reply: ReserveReply, latch: SoldOutLatch): StepInRedis {
   switch (reply[0]) {
     case 'reserved':
     case 'held':

@@ -17,7 +17,7 @@
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import { shortage } from '../../domain/outcome.ts';
+import { type StepInRedis, shortage } from '../../domain/outcome.ts';
 import { homeSegment, type Part, partsOf } from '../../domain/segments.ts';
 import { usingAll } from '../../locks/all-of.ts';
 import type { Lease } from '../../locks/lock.ts';
@@ -29,7 +29,6 @@ import {
   readSaleInRedis,
   redisStrategy,
   resultOfHeld,
-  type TryResult,
 } from '../kit/redis-strategy.ts';
 import { ALL_GUARANTEES, type RedisStrategyContext } from '../strategy.ts';
 
@@ -93,7 +92,7 @@ async function take(
   place: SaleInEpoch,
   home: number,
   held: readonly HeldPart[],
-): Promise<TryResult | Elsewhere> {
+): Promise<StepInRedis | Elsewhere> {
   const own = held.find(({ segment }) => segment === home)!;
   const sale = await readSaleInRedis(context, place, attempt, String(home), own.lease);
   if ('kind' in sale) return sale;

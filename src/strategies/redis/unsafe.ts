@@ -8,11 +8,11 @@
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import { shortage } from '../../domain/outcome.ts';
+import { type StepInRedis, shortage } from '../../domain/outcome.ts';
 import { insertOrders, ONE_ORDER, placeOne } from '../../store/postgres/insert-orders.ts';
 import { findActive } from '../../store/postgres/purchases.ts';
 import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
-import { readSaleInRedis, redisStrategy, type TryResult } from '../kit/redis-strategy.ts';
+import { readSaleInRedis, redisStrategy } from '../kit/redis-strategy.ts';
 import type { RedisStrategyContext, Strategy } from '../strategy.ts';
 
 export const description: StrategyDescription = {
@@ -43,7 +43,7 @@ const INSERT_UNFENCED = insertOrders({
 export function create(context: RedisStrategyContext): Strategy {
   const { redis } = context.redis;
 
-  async function insert(attempt: Attempt): Promise<TryResult> {
+  async function insert(attempt: Attempt): Promise<StepInRedis> {
     const placed = await placeOne(context.postgres, INSERT_UNFENCED, attempt, context.paymentWindowS);
     if (placed === false) return (await replay(attempt)) ?? { kind: 'busy', reason: 'order-in-progress' };
     if (placed !== true) return { ...placed, lateUntilMs: 0 }; // by another clock than Redis's; the insert is idempotent
@@ -52,15 +52,15 @@ export function create(context: RedisStrategyContext): Strategy {
     return { kind: 'accepted', order, durable: true };
   }
 
-  async function replay(attempt: Attempt): Promise<TryResult | null> {
+  async function replay(attempt: Attempt): Promise<StepInRedis | null> {
     const order = await findActive(context.postgres.pool, attempt);
     if (order === null) return null;
     const { saleId, userId } = attempt;
     const { id: orderId, status, quantity } = order;
-    return { kind: 'replayed', order: { orderId, saleId, userId, status, quantity } };
+    return { kind: 'replayed', order: { orderId, saleId, userId, status, quantity }, durable: true };
   }
 
-  async function decide(attempt: Attempt, place: SaleInEpoch): Promise<TryResult> {
+  async function decide(attempt: Attempt, place: SaleInEpoch): Promise<StepInRedis> {
     const sale = await readSaleInRedis(context, place, attempt, 'remaining', null);
     if ('kind' in sale) return sale;
     // This control is not notified of a cancellation: the customer may have no order any more.

@@ -25,7 +25,7 @@ function outcomeOf(saleId: number, userId: string, quantity: number): Outcome | 
     case 2:
       return Promise.resolve({ kind: 'accepted', order, durable: false });
     case 3:
-      return Promise.resolve({ kind: 'replayed', order: { ...order, status: 'paid' } });
+      return Promise.resolve({ kind: 'replayed', order: { ...order, status: 'paid' }, durable: true });
     case 4:
       return { kind: 'sold-out' };
     case 5:
