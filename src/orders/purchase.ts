@@ -56,7 +56,9 @@ export function createPurchases({ strategy, settlement, shedder, tally }: Purcha
   ): Promise<Outcome> {
     if (isAdmitted !== true && !(await isAdmitted)) return counted(OVERLOADED, startedMs);
     try {
-      return counted(await decide({ saleId, userId, quantity, orderId: newOrderId(saleId) }), startedMs);
+      const outcome = await decide({ saleId, userId, quantity, orderId: newOrderId(saleId) });
+      if (outcome.kind === 'sold-out') knownSoldOut?.markSoldOut(saleId);
+      return counted(outcome, startedMs);
     } finally {
       shedder.leave();
     }

@@ -12,7 +12,7 @@ import { limits } from '../config/limits.ts';
 import { attemptTally } from '../metrics/attempt-tally.ts';
 import { measureAdmission, measureCommitter, measureLatch } from '../metrics/instruments.ts';
 import { createBacklog } from '../orders/backlog.ts';
-import { createLifecycle, type Lifecycle } from '../orders/lifecycle.ts';
+import { type CloseResult, createLifecycle, type Lifecycle } from '../orders/lifecycle.ts';
 import {
   createOrderCommitter,
   type OrderCommitter,
@@ -26,6 +26,7 @@ import { createSettlement } from '../orders/settlement.ts';
 import type { UncommittedOrders } from '../orders/uncommitted-orders.ts';
 import { storeFailure } from '../store/failures/any-store.ts';
 import { createWaitlist, type Waitlist } from '../store/postgres/waitlist.ts';
+import type { KnownSoldOut } from '../strategies/strategy.ts';
 import type { Core, Reports } from './core.ts';
 
 export { uncommittedOrders } from '../orders/uncommitted-orders.ts';
@@ -57,6 +58,19 @@ export interface Pipeline {
   recover(): Promise<ReaperCounts | null>;
 }
 
+/** A customer whose order is closed may buy at once where it was closed; other processes notice the units by their next confirmation. */
+function knowing(lifecycle: Lifecycle, knownSoldOut: KnownSoldOut | undefined): Lifecycle {
+  const forget = (result: CloseResult) => {
+    if (result.kind === 'closed') knownSoldOut?.forget(result.order.saleId);
+    return result;
+  };
+  return {
+    ...lifecycle,
+    cancel: async (...asked) => forget(await lifecycle.cancel(...asked)),
+    refund: async (...asked) => forget(await lifecycle.refund(...asked)),
+  };
+}
+
 export interface PipelineOptions {
   readonly config: Config;
   readonly core: Core;
@@ -85,7 +99,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
   const settlement = reserving && createSettlement({ ...config, ...reserving, postgres, orders, onError });
   const tally = attemptTally(instruments.registry, config.strategy);
   const expiry = background.loop('expiry');
-  const lifecycle = createLifecycle({ ...core, instruments, health: expiry });
+  const lifecycle = knowing(createLifecycle({ ...core, instruments, health: expiry }), knownSoldOut);
   const refunding = background.loop('refunds');
   const refunds = createSaleRefunds({ ...core, instruments, health: refunding });
   const waitlist = config.events.includes('sale.units-returned') ? createWaitlist(postgres) : null;

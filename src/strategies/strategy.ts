@@ -27,6 +27,10 @@ export type LocksFirst = 'sale' | 'customer';
 export interface KnownSoldOut {
   /** Whether "sold out" is the answer to this customer, without a query. */
   isSoldOut(saleId: number, userId: string): boolean;
+  /** An attempt was answered "sold out": from when the sale is found to be, it is known. */
+  markSoldOut(saleId: number): void;
+  /** Units of a sale have returned: it is not known any more. */
+  forget(saleId: number): void;
   /** Known sales. */
   readonly size: number;
   close(): void;

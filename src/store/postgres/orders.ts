@@ -169,6 +169,10 @@ export function orderTable(postgres: PostgresStore) {
       );
       return rowCount === 1;
     },
+    /** The customers of a sale with an active order, in pages; those that are there throughout are among them. */
+    async *customers(saleId: number): AsyncGenerator<readonly string[]> {
+      for await (const page of buyersOf(pool, saleId)) yield page.map(({ userId }) => userId);
+    },
     /**
      * Reads what a load of the mirror needs, at one instant: free units, terms, which of some orders exist, and all buyers, which `use`
      * receives page by page. @throws when there is no such sale

@@ -7,6 +7,7 @@ import type { Sale, SaleQuery } from '../../domain/sale.ts';
 import { Prisma, type Sale as SaleRow } from '../../generated/prisma/client.ts';
 import { classifyPostgresError } from '../failures/postgres.ts';
 import { type IdempotencyKey, once } from './idempotency.ts';
+import { IS_OPEN } from './insert-orders.ts';
 import type { PostgresStore } from './pool.ts';
 
 type Db = Pick<pg.PoolClient, 'query'>;
@@ -101,6 +102,23 @@ export function saleTable(postgres: PostgresStore) {
         last = page.at(-1);
         isLast = page.length < pageSize;
       }
+    },
+    /**
+     * For each sale, its version and how long it sells, if it is open and no unit is free; else null. The version grows with every change of its
+     * units and customers.
+     */
+    async soldOut(
+      saleIds: readonly number[],
+    ): Promise<({ readonly generation: string; readonly sellsForMs: number } | null)[]> {
+      const { rows } = await pool.query<{ id: number; generation: string; sellsForMs: number }>({
+        name: 'sold-out',
+        text: `SELECT id, version::text AS generation,
+            coalesce(extract(epoch FROM ends_at - clock_timestamp()) * 1000, 'infinity')::float8 AS "sellsForMs"
+          FROM sales WHERE id = ANY($1::int[]) AND sold >= stock AND ${IS_OPEN}`,
+        values: [saleIds],
+      });
+      const found = new Map(rows.map(({ id, ...state }) => [id, state]));
+      return saleIds.map((id) => found.get(id) ?? null);
     },
     /**
      * Adds units to the stock or cuts it, but never below the number sold.

@@ -37,6 +37,7 @@ import { findActive, type SaleAndOrders, type SaleState } from '../../store/post
 import type { Timeline } from '../../store/postgres/standby-wait.ts';
 import type { LocksFirst, Strategy, StrategyContext } from '../strategy.ts';
 import { restocked } from './restock.ts';
+import { soldOutLatch } from './sold-out-latch.ts';
 
 /** Tries of an attempt that conflicts with others. */
 const TRIES = 5;
@@ -57,7 +58,9 @@ export function postgresStrategy(
   decide: (attempt: Attempt) => Promise<Step>,
   locksFirst: LocksFirst = 'sale',
 ): Strategy {
-  const { postgres } = context;
+  const { postgres, sales, orders } = context;
+  const source = { states: sales.soldOut, customers: orders.customers };
+  const knownSoldOut = soldOutLatch(source, context.onError);
   const barrier = sharedBarrier(postgres);
 
   /** Resolves a statement that got no reply; RETRY: it had no effect and never will. */
@@ -91,6 +94,7 @@ export function postgresStrategy(
     locksFirst,
     maxBatch: 1,
     mirror: null,
+    knownSoldOut,
     async decide(attempt) {
       for (let tries = 0; tries < TRIES; tries++) {
         const before = postgres.timeline();
@@ -101,10 +105,13 @@ export function postgresStrategy(
       }
       return { kind: 'busy', reason: 'contended' };
     },
-    restock: (saleId, units, key = null) =>
-      once(postgres, key, async (client) =>
-        restocked(await context.sales.restock(saleId, units, false, client)),
-      ),
+    async restock(saleId, units, key = null) {
+      const result = await once(postgres, key, async (client) =>
+        restocked(await sales.restock(saleId, units, false, client)),
+      );
+      knownSoldOut.forget(saleId);
+      return result;
+    },
   };
 }
 

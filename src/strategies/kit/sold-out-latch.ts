@@ -1,43 +1,39 @@
 /**
- * The sales that this process knows to be sold out, so that it can reject late customers without querying Redis.
+ * The sales that this process knows to be sold out, so that it can refuse late customers without asking a store.
  *
- *   (unknown) ──Redis answered "sold out"──▶ arming: read the generation, all buyers, the generation again
- *       ▲                                        └──unchanged, and sold out──▶ latched
- *       │                                                                        │ confirmed every latchCheckMs
- *       └── a unit was released (notification), another generation, or no confirmation in time ◀──┘
+ *   (unknown) ──an attempt was answered "sold out"──▶ arming: read the state, all customers with an order, the state again
+ *       ▲                                                └──the same generation, and sold out──▶ latched
+ *       │                                                                                          │ confirmed every latchCheckMs
+ *       └── units have returned (notification), another generation, or no confirmation in time ◀──┘
  *
- * Each script that releases a unit, or adds a buyer without taking a unit, increments `generation`. While the generation stays
- * the same and no unit is free, nothing can be bought: the buyers that were read are complete, and every other customer gets
- * "sold out". Attempts by buyers are passed on to Redis, which knows their orders. The buyers are kept in a Bloom filter, two
- * bytes each; a false positive costs one request to Redis.
+ * Whatever returns units of a sale, or adds a customer, changes its generation. While it stays the same and no unit is free, nothing can be
+ * bought: the customers that were read are complete, and every other one gets "sold out". Attempts of those customers are passed on to the
+ * store, which knows their orders. They are kept in a Bloom filter, two bytes each; a false positive costs one request.
  *
- * A confirmation counts from the moment it was requested, for at most latchTtlMs: a process that was suspended asks Redis
- * first. So each process offers a released unit within 100 ms. With Sentinel, Postgres confirms that no other copy of the sale was
- * loaded: an old primary that still serves knows of no release.
+ * A confirmation counts from the moment it was requested, for at most latchTtlMs: a process that was suspended asks first. So each process
+ * offers a returned unit within 100 ms; the process in which it returned does at once.
  */
-import type { Redis } from 'ioredis';
 import { limits } from '../../config/limits.ts';
-import type { RedisStore } from '../../store/redis/connection.ts';
-import type { SaleMirror } from '../../store/redis/sale-mirror.ts';
 import type { KnownSoldOut } from '../strategy.ts';
 import { BloomFilter } from './bloom-filter.ts';
 
-export interface SoldOutLatch extends KnownSoldOut {
-  /** Starts to latch a sale that Redis has answered "sold out" for. */
-  markSoldOut(saleId: number): void;
+export interface SoldOut {
+  readonly generation: string;
+  /** Until its end; infinite: it has none. */
+  readonly sellsForMs: number;
 }
 
-export interface LatchContext {
-  readonly redis: RedisStore;
-  readonly mirror: Pick<SaleMirror, 'keys' | 'findCopy' | 'isStill' | 'loadedIn'>;
-  readonly onError: (doing: string, error: unknown, ids: object) => void;
+/** Where the sales are. */
+export interface SoldOutSource {
+  /** For each sale its state; null: a unit is free, or the sale is not open. @throws what the store throws */
+  states(saleIds: readonly number[]): Promise<readonly (SoldOut | null)[]>;
+  /** The customers with an order, in pages. Those that were there throughout are among them. */
+  customers(saleId: number): AsyncIterable<readonly string[]>;
+  /** Calls back when units of a sale have returned. Absent: the next confirmation notices it. @returns a function that ends it */
+  listen?(returned: (saleId: number) => void): () => void;
 }
 
-/** Scripts publish released units here; the message is the key of the sale's state. */
-const CHANNEL = 'stampede:generations';
-/** Buyers read in one command. */
-const PAGE = 1_000;
-/** Arming reads all buyers: after a failed one, the next waits for this multiple of its duration. */
+/** Arming reads all customers: after a failed one, the next waits for this multiple of its duration. */
 const BACK_OFF = 10;
 
 /** A latch without requests for this long is dropped, milliseconds. */
@@ -46,30 +42,34 @@ const IDLE_MS = 10_000;
 interface Confirmed {
   readonly generation: string;
   /** On `performance.now()`'s clock. */
-  readonly untilMs: number;
+  untilMs: number;
 }
 
 interface Latched extends Confirmed {
-  readonly buyers: BloomFilter;
-  untilMs: number;
+  readonly customers: BloomFilter;
   usedMs: number;
 }
 
-export const soldOutLatch = (context: LatchContext): SoldOutLatch => new Latch(context);
+type OnError = (doing: string, error: unknown, ids: object) => void;
 
-class Latch implements SoldOutLatch {
-  readonly #context: LatchContext;
+export const soldOutLatch = (source: SoldOutSource, onError: OnError): KnownSoldOut =>
+  new Latch(source, onError);
+
+class Latch implements KnownSoldOut {
+  readonly #source: SoldOutSource;
+  readonly #onError: OnError;
   readonly #latched = new Map<number, Latched>();
-  readonly #arming = new Set<number>();
+  readonly #arming = new Map<number, { isForgotten: boolean }>();
   /** Not before these instants, on `performance.now()`'s clock. */
   readonly #notBefore = new Map<number, number>();
   #timer: NodeJS.Timeout | null = null;
-  #subscriber: Redis | null = null;
+  #stopListening: (() => void) | null = null;
   #confirming = false;
   #closed = false;
 
-  constructor(context: LatchContext) {
-    this.#context = context;
+  constructor(source: SoldOutSource, onError: OnError) {
+    this.#source = source;
+    this.#onError = onError;
   }
 
   isSoldOut(saleId: number, userId: string): boolean {
@@ -77,7 +77,7 @@ class Latch implements SoldOutLatch {
     if (known === undefined) return false;
     const nowMs = performance.now();
     known.usedMs = nowMs;
-    return nowMs < known.untilMs && !known.buyers.has(userId);
+    return nowMs < known.untilMs && !known.customers.has(userId);
   }
 
   markSoldOut(saleId: number): void {
@@ -89,15 +89,22 @@ class Latch implements SoldOutLatch {
       return;
     const startedMs = performance.now();
     if (startedMs < (this.#notBefore.get(saleId) ?? 0)) return;
-    this.#arming.add(saleId);
-    this.#arm(saleId)
-      .catch((error) => this.#context.onError('arm-sold-out-latch', error, { saleId }))
+    const arming = { isForgotten: false };
+    this.#arming.set(saleId, arming);
+    this.#arm(saleId, arming)
+      .catch((error) => this.#onError('arm-sold-out-latch', error, { saleId }))
       .finally(() => {
         this.#arming.delete(saleId);
         if (this.#notBefore.size > limits.maxLatches) this.#notBefore.clear();
         const nowMs = performance.now();
         this.#notBefore.set(saleId, nowMs + BACK_OFF * (nowMs - startedMs));
       });
+  }
+
+  forget(saleId: number): void {
+    this.#latched.delete(saleId);
+    const arming = this.#arming.get(saleId);
+    if (arming !== undefined) arming.isForgotten = true;
   }
 
   get size(): number {
@@ -108,37 +115,33 @@ class Latch implements SoldOutLatch {
     this.#closed = true;
     this.#latched.clear();
     if (this.#timer !== null) clearInterval(this.#timer);
-    this.#subscriber?.disconnect();
+    this.#stopListening?.();
   }
 
-  /** @returns for each sale its generation, and until when it is valid; null: not sold out */
-  async #states(saleIds: readonly number[]): Promise<(Confirmed | null)[]> {
+  async #states(saleIds: readonly number[]): Promise<readonly (Confirmed | null)[]> {
     const askedMs = performance.now();
-    const asked = saleIds.map(async (id) => {
-      const copy = await this.#context.mirror.findCopy(id);
-      return { id, keys: this.#context.mirror.keys(id), copy, epoch: copy.epoch };
-    });
-    const sales = await Promise.all(asked);
-    const replies = await this.#context.redis.scripts.soldOut(sales);
-    const loadedIn = this.#context.redis.hasSentinels ? await this.#context.mirror.loadedIn(saleIds) : null;
-    return replies.map((reply, i) => {
-      const { id, copy, epoch } = sales[i]!;
-      const isStale = !this.#context.mirror.isStill(id, copy); // of a Redis that was replaced meanwhile
-      if (reply === null || isStale || (loadedIn?.get(id) ?? epoch) !== epoch) return null;
-      const endsMs = reply.endsInMs < 0 ? Number.POSITIVE_INFINITY : askedMs + reply.endsInMs;
-      return { generation: reply.generation, untilMs: Math.min(askedMs + limits.latchTtlMs, endsMs) };
-    });
+    const states = await this.#source.states(saleIds);
+    return states.map(
+      (state) =>
+        state && {
+          generation: state.generation,
+          untilMs: askedMs + Math.min(limits.latchTtlMs, state.sellsForMs),
+        },
+    );
   }
 
-  async #arm(saleId: number): Promise<void> {
+  async #arm(saleId: number, arming: { readonly isForgotten: boolean }): Promise<void> {
     const [before] = await this.#states([saleId]);
     if (!before) return;
-    const buyers = await readBuyers(this.#context.redis.redis, this.#context.mirror.keys(saleId).buyers);
+    const users: string[] = [];
+    for await (const page of this.#source.customers(saleId)) users.push(...page);
     const [now] = await this.#states([saleId]);
-    if (now?.generation !== before.generation || this.#closed) return;
-    this.#latched.set(saleId, { ...now, buyers, usedMs: performance.now() });
+    if (now?.generation !== before.generation || arming.isForgotten || this.#closed) return;
+    const customers = new BloomFilter(users.length);
+    for (const user of users) customers.add(user);
+    this.#latched.set(saleId, { ...now, customers, usedMs: performance.now() });
     this.#timer ??= setInterval(() => void this.#confirm(), limits.latchCheckMs).unref();
-    this.#listen();
+    this.#stopListening ??= this.#source.listen?.((id) => this.forget(id)) ?? null;
   }
 
   async #confirm(): Promise<void> {
@@ -164,33 +167,4 @@ class Latch implements SoldOutLatch {
       this.#timer = null;
     }
   }
-
-  /** Subscribes to released units. Without a subscription, the next confirmation notices them. */
-  #listen(): void {
-    if (this.#subscriber !== null || this.#closed) return;
-    this.#subscriber = this.#context.redis.connectionTo(CHANNEL, {
-      lazyConnect: true,
-      enableOfflineQueue: true,
-      autoResubscribe: false,
-    });
-    const connection = this.#subscriber;
-    connection.on('error', () => {});
-    connection.on('message', (_channel, key: string) =>
-      this.#latched.delete(Number(/\{sale:(\d+)\}/.exec(key)?.[1])),
-    );
-    connection.on('ready', () => void connection.subscribe(CHANNEL).catch(() => {}));
-    connection.connect().catch(() => {}); // it keeps trying
-  }
-}
-
-async function readBuyers(redis: Redis, key: string): Promise<BloomFilter> {
-  // Twice the capacity: with cancellations there are more buyers than units.
-  const buyers = new BloomFilter(2 * (await redis.hlen(key)));
-  let cursor = '0';
-  do {
-    const [next, entries] = await redis.hscan(key, cursor, 'COUNT', PAGE);
-    for (let i = 0; i < entries.length; i += 2) buyers.add(entries[i]!);
-    cursor = next;
-  } while (cursor !== '0');
-  return buyers;
 }

@@ -101,18 +101,22 @@ export function create(context: StrategyContext): Strategy {
     return second === true ? accepted(attempt) : second;
   }
 
+  const strategy = postgresStrategy(context, description, decide, 'customer');
   return {
-    ...postgresStrategy(context, description, decide, 'customer'),
+    ...strategy,
     async load(sale) {
       // Rows that cannot be added now are added by the first attempt that finds them missing.
       await complete(sale.id).catch((error) =>
         context.onError('create-stock-units', error, { saleId: sale.id }),
       );
     },
-    restock: (saleId, by, key = null) =>
-      once(context.postgres, key, async (client) => {
+    async restock(saleId, by, key = null) {
+      const result = await once(context.postgres, key, async (client) => {
         await units.prepare(client, saleId, by);
         return restocked(await context.sales.restock(saleId, by, false, client));
-      }),
+      });
+      strategy.knownSoldOut?.forget(saleId);
+      return result;
+    },
   };
 }

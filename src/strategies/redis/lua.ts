@@ -19,7 +19,8 @@ import { callsFor, type SaleInEpoch } from '../../store/redis/sale-keys.ts';
 import { reservationOf } from '../../store/redis/sale-records.ts';
 import type { ReserveReply } from '../../store/redis/sale-scripts.ts';
 import { LATE, NOT_LOADED, type RedisStrategy, redisStrategy } from '../kit/redis-strategy.ts';
-import { type SoldOutLatch, soldOutLatch } from '../kit/sold-out-latch.ts';
+import { soldOutInRedis } from '../kit/sold-out-in-redis.ts';
+import { soldOutLatch } from '../kit/sold-out-latch.ts';
 import { ALL_GUARANTEES, type RedisStrategyContext } from '../strategy.ts';
 
 export const description: StrategyDescription = {
@@ -44,7 +45,7 @@ export function create(context: RedisStrategyContext): RedisStrategy {
     if (items.length === 1) {
       const { attempt, place } = first;
       const reply = await scripts.reserve(place.keys, attempt, place.epoch);
-      return answer(first, 'kind' in reply ? reply : resultOf(attempt, reply, latch));
+      return answer(first, 'kind' in reply ? reply : resultOf(attempt, reply));
     }
     const { epoch } = items.at(-1)!.place; // the newest: in an older one no sale is loaded
     const isCurrent = ({ place }: Item) => place.epoch === epoch;
@@ -57,7 +58,7 @@ export function create(context: RedisStrategyContext): RedisStrategy {
       }));
       const replies = await scripts.reserveMany(attempts, epoch);
       for (const [i, item] of some.flat().entries())
-        answer(item, 'kind' in replies ? replies : resultOf(item.attempt, replies[i]!, latch));
+        answer(item, 'kind' in replies ? replies : resultOf(item.attempt, replies[i]!));
     });
     // A call that fails leaves the answers of the others.
     const failed = (await Promise.allSettled(calls)).find((call) => call.status === 'rejected');
@@ -79,13 +80,13 @@ export function create(context: RedisStrategyContext): RedisStrategy {
   const strategy = redisStrategy(context, description, 0, (attempt, place) =>
     submit(serverOf(place.keys.state).id, { attempt, place }),
   );
-  const latch = soldOutLatch({ redis: context.redis, mirror: strategy.mirror, onError: context.onError });
-  return { ...strategy, knownSoldOut: latch, maxBatch: limits.scriptBatchSize };
+  const knownSoldOut = soldOutLatch(soldOutInRedis(context.redis, strategy.mirror), context.onError);
+  return { ...strategy, knownSoldOut, maxBatch: limits.scriptBatchSize };
 }
 
 type Answer = (item: Item, result: StepInRedis) => void;
 
-function resultOf(attempt: Attempt, reply: ReserveReply, latch: SoldOutLatch): StepInRedis {
+function resultOf(attempt: Attempt, reply: ReserveReply): StepInRedis {
   switch (reply[0]) {
     case 'reserved':
     case 'held':
@@ -95,7 +96,6 @@ function resultOf(attempt: Attempt, reply: ReserveReply, latch: SoldOutLatch): S
     case 'late':
       return LATE;
     case 'sold-out':
-      latch.markSoldOut(attempt.saleId);
       return { kind: 'sold-out' };
     case 'not-enough':
       return { kind: 'not-enough-units', remaining: Number(reply[1]) };

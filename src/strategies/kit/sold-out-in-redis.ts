@@ -1,0 +1,57 @@
+/** What a sold-out latch reads in Redis, for the strategies that decide there. */
+import type { RedisStore } from '../../store/redis/connection.ts';
+import type { SaleMirror } from '../../store/redis/sale-mirror.ts';
+import type { SoldOutSource } from './sold-out-latch.ts';
+
+/** Scripts publish returned units here; the message is the key of the sale's state. */
+const CHANNEL = 'stampede:generations';
+/** Customers read in one command. */
+const PAGE = 1_000;
+
+/**
+ * Each script that releases a unit, or adds a customer without taking a unit, changes the generation. With Sentinel, Postgres confirms that no
+ * other copy of the sale was loaded: an old primary that still serves knows of no release.
+ */
+export function soldOutInRedis(
+  { redis, scripts, hasSentinels, connectionTo }: RedisStore,
+  mirror: Pick<SaleMirror, 'keys' | 'findCopy' | 'isStill' | 'loadedIn'>,
+): SoldOutSource {
+  return {
+    async states(saleIds) {
+      const asked = saleIds.map(async (id) => {
+        const copy = await mirror.findCopy(id);
+        return { id, keys: mirror.keys(id), copy, epoch: copy.epoch };
+      });
+      const sales = await Promise.all(asked);
+      const replies = await scripts.soldOut(sales);
+      const loadedIn = hasSentinels ? await mirror.loadedIn(saleIds) : null;
+      return replies.map((reply, i) => {
+        const { id, copy, epoch } = sales[i]!;
+        const isStale = !mirror.isStill(id, copy); // of a Redis that was replaced meanwhile
+        if (reply === null || isStale || (loadedIn?.get(id) ?? epoch) !== epoch) return null;
+        const { generation, endsInMs } = reply;
+        return { generation, sellsForMs: endsInMs < 0 ? Number.POSITIVE_INFINITY : endsInMs };
+      });
+    },
+    async *customers(saleId) {
+      let cursor = '0';
+      do {
+        const [next, entries] = await redis.hscan(mirror.keys(saleId).buyers, cursor, 'COUNT', PAGE);
+        yield entries.filter((_, i) => i % 2 === 0); // the others are their orders
+        cursor = next;
+      } while (cursor !== '0');
+    },
+    listen(returned) {
+      const connection = connectionTo(CHANNEL, {
+        lazyConnect: true,
+        enableOfflineQueue: true,
+        autoResubscribe: false,
+      });
+      connection.on('error', () => {});
+      connection.on('message', (_channel, key: string) => returned(Number(/\{sale:(\d+)\}/.exec(key)?.[1])));
+      connection.on('ready', () => void connection.subscribe(CHANNEL).catch(() => {}));
+      connection.connect().catch(() => {}); // it keeps trying
+      return () => connection.disconnect();
+    },
+  };
+}
