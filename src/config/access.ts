@@ -1,5 +1,7 @@
-/** Who may use the service, as the environment says it: issuers, keys, administrators, proxies. */
+/** Who may use the service, as the environment says it: issuers, keys, administrators, providers of payments, proxies. */
 import { isIP } from 'node:net';
+import * as z from 'zod';
+import { isLoopback } from './urls/hosts.ts';
 
 /** The issuer of the customers' tokens. */
 export interface AuthConfig {
@@ -15,17 +17,14 @@ export interface AdminToken {
   readonly token: string;
 }
 
-/** What is wrong with a value. */
-export class Mistake {
-  readonly text: string;
-  constructor(text: string) {
-    this.text = text;
-  }
+export interface WebhookSecret {
+  /** Scopes the ids of notifications, because two providers may use the same id; null: they are taken as they are. */
+  readonly provider: string | null;
+  readonly secret: string;
 }
 
 type Given = Readonly<Record<string, string | undefined>>;
 
-const isLoopback = (host: string) => /^(localhost|127(\.\d{1,3}){3}|::1)$/.test(host);
 const ISSUER = ['AUTH_JWKS_URL', 'AUTH_ISSUER', 'AUTH_AUDIENCE'] as const;
 
 /** @returns what is wrong with the variables together */
@@ -47,39 +46,54 @@ export function authMistakes({
   ];
 }
 
-/** @param value the variables, after `authMistakes` found none. @returns null for AUTH=none */
-export function authOf(value: {
-  readonly AUTH: 'none' | 'jwt';
-  readonly AUTH_JWKS_URL?: string | undefined;
-  readonly AUTH_ISSUER?: string | undefined;
-  readonly AUTH_AUDIENCE?: string | undefined;
-}): AuthConfig | null {
-  if (value.AUTH === 'none') return null;
-  return { jwksUrl: value.AUTH_JWKS_URL!, issuer: value.AUTH_ISSUER!, audience: value.AUTH_AUDIENCE! };
-}
-
 const TOKEN = /^(?:(?<name>[a-z][a-z0-9-]{0,31}):)?(?<token>[^\s:]{16,})$/;
 
-/** @param text `token` or `name:token` */
-export function parseAdminToken(text: string): AdminToken | Mistake {
-  const { name = 'admin', token } = TOKEN.exec(text)?.groups ?? {};
-  if (token !== undefined) return { name, token };
-  return new Mistake('must be tokens of at least 16 characters, each with an optional name: name:token');
-}
+/** `token` or `name:token`. */
+export const adminToken = z
+  .string()
+  .regex(TOKEN, 'must be tokens of at least 16 characters, each with an optional name: name:token')
+  .transform((text): AdminToken => {
+    const { name = 'admin', token } = TOKEN.exec(text)!.groups!;
+    return { name, token: token! };
+  });
 
-const KEY_BYTES = [32, 64] as const;
+const BASE64 = /^[A-Za-z0-9+/]+={0,2}$/;
 
-/** @param text 32 to 64 bytes in base64 */
-export function parseTicketKey(text: string): Buffer | Mistake {
-  const key = /^[A-Za-z0-9+/]+={0,2}$/.test(text) ? Buffer.from(text, 'base64') : Buffer.alloc(0);
-  if (key.length >= KEY_BYTES[0] && key.length <= KEY_BYTES[1]) return key;
-  return new Mistake(`must be ${KEY_BYTES.join(' to ')} bytes in base64, such as $(openssl rand -base64 32)`);
-}
+/** A key in base64 behind a prefix. */
+const keyText = (prefix: string, min: number, max: number) =>
+  z.string().refine(
+    (text) => {
+      const key = text.slice(prefix.length);
+      const bytes = Buffer.from(key, 'base64').length;
+      return text.startsWith(prefix) && BASE64.test(key) && bytes >= min && bytes <= max;
+    },
+    {
+      error: `must be ${prefix && `${prefix} and `}${min} to ${max} bytes in base64, such as ${prefix}$(openssl rand -base64 32)`,
+    },
+  );
 
-/** @param text an address, or a subnet such as 10.0.0.0/8 */
-export function parseSubnet(text: string): string | Mistake {
-  const [, address = '', bits] = /^([0-9a-fA-F.:]+)(?:\/(\d{1,3}))?$/.exec(text) ?? [];
-  const version = isIP(address);
-  if (version !== 0 && Number(bits ?? 0) <= (version === 4 ? 32 : 128)) return text;
-  return new Mistake('must be addresses or subnets such as 10.0.0.0/8');
-}
+export const ticketKey = keyText('', 32, 64).transform((text) => Buffer.from(text, 'base64'));
+
+/** As Standard Webhooks writes it. */
+export const webhookSecret = keyText('whsec_', 24, 64);
+
+const PROVIDER = /^(?<provider>[a-z0-9-]{1,32}):/;
+
+/** A webhook secret, optionally with `provider:` in front. */
+export const paymentSecret = z
+  .string()
+  .transform((text) => ({
+    provider: PROVIDER.exec(text)?.groups?.provider ?? null,
+    secret: text.replace(PROVIDER, ''),
+  }))
+  .pipe(z.object({ provider: z.string().nullable(), secret: webhookSecret }));
+
+/** An address, or a subnet such as 10.0.0.0/8. */
+export const subnet = z.string().refine(
+  (text) => {
+    const [, address = '', bits = '0'] = /^([0-9a-fA-F.:]+)(?:\/(\d{1,3}))?$/.exec(text) ?? [];
+    const version = isIP(address);
+    return version !== 0 && Number(bits) <= (version === 4 ? 32 : 128);
+  },
+  { error: 'must be addresses or subnets such as 10.0.0.0/8' },
+);

@@ -1,5 +1,5 @@
 /** What the routes use. */
-import type { WebhookSecret } from '../config/webhook-secret.ts';
+import type { WebhookSecret } from '../config/access.ts';
 import type { Lifecycle } from '../orders/lifecycle.ts';
 import type { Payments } from '../orders/payments.ts';
 import type { Purchases } from '../orders/purchase.ts';

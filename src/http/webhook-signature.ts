@@ -9,7 +9,7 @@
  */
 import type { RequestHandler } from 'express';
 import { Webhook } from 'standardwebhooks';
-import type { WebhookSecret } from '../config/webhook-secret.ts';
+import type { WebhookSecret } from '../config/access.ts';
 import { ProblemError } from './problems.ts';
 import { rawBody } from './requests.ts';
 

@@ -10,7 +10,7 @@
  */
 import { unescape as decode } from 'node:querystring';
 import { Webhook } from 'standardwebhooks';
-import { NONE } from '../config/env.ts';
+import { NONE } from '../config/values.ts';
 import type { ClaimedTask, EventPayload, TaskKind } from '../domain/task.ts';
 import { RECEIVERS } from './receivers.ts';
 

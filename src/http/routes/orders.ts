@@ -1,7 +1,7 @@
 /** Orders: read and cancelled by customers, reported as paid by the payment provider. */
 import { type RequestHandler, type Response, Router } from 'express';
+import type { WebhookSecret } from '../../config/access.ts';
 import { limits } from '../../config/limits.ts';
-import type { WebhookSecret } from '../../config/webhook-secret.ts';
 import type { Order } from '../../domain/order.ts';
 import type { Instruments } from '../../metrics/instruments.ts';
 import type { Lifecycle } from '../../orders/lifecycle.ts';
