@@ -40,6 +40,7 @@ const laboratory = {
   'commands/bench': 'bench/main.ts',
   'commands/race': 'bench/race/main.ts',
   'commands/explore': 'lab/explore/main.ts',
+  'programs/award-client': 'bench/suites/points/award-client.ts',
   'programs/autocannon-worker': 'bench/load/autocannon-worker.ts',
   'programs/explorer': 'lab/explore/explorer.ts',
   'programs/bare-server': 'bench/suites/limits/bare-server.ts',

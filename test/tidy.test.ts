@@ -56,7 +56,7 @@ describe('imports', () => {
     /^src\/strategies\/strategy\.ts → src\/strategies\//,
     // Registries are for composition roots and contract tests.
     /^(?!src\/(commands|service)\/|test\/(contract|support)\/|(lab|bench|scripts)\/).* → src\/(strategies|locks)\/registry\.ts$/,
-    /^lab\/.* → ((bench|test|scripts)\/|src\/(?!config|local|locks|points|service|store))/,
+    /^lab\/.* → ((bench|test|scripts)\/|src\/(?!config|domain|local|locks|service))/,
     /^lab\/audit\/.* → (src\/(?!config)|lab\/(?!audit|history|kit|servers\/stores))/,
     /^lab\/kit\/.* → (?!lab\/kit\/)/,
     /^bench\/(kit|reference)\/.* → bench\/(suites|race|load|main)/,

@@ -51,7 +51,7 @@ export const FULL_ONLY = [
   'test/orders/sale-refunds.test.ts',
   'test/orders/sentinel.test.ts',
   'test/orders/standby.test.ts',
-  'test/points/ledger.test.ts',
+  'test/bench/points.test.ts',
   'test/samples.test.ts',
   'test/scripts.test.ts',
   'test/store/tls.test.ts',

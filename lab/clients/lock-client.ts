@@ -3,9 +3,8 @@ import { setTimeout as sleep, setImmediate as turn } from 'node:timers/promises'
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { nowNs, untilNs } from '../kit/monotonic.ts';
-import { type Awards, openAwards } from './awards.ts';
 import { Contenders } from './claims.ts';
-import { type ClientLock, type Grant, openLock } from './open-lock.ts';
+import { type ClientLock, type Grant, openClientLock } from './open-lock.ts';
 import type {
   Command,
   Commands,
@@ -176,7 +175,7 @@ const LEFT_MS = 10_000;
 
 async function leave({ lock: name, urls, resource }: What<'leave'>): Promise<Leftovers> {
   const before = activeResources();
-  const lock = await openLock(name, urls, 5_000);
+  const lock = await openClientLock(name, urls, 5_000);
   const never = new AbortController().signal;
   const hold = async (part: string): Promise<Grant> => {
     const grant = await lock.acquire(`${resource}:${part}`, 0, never);
@@ -200,19 +199,14 @@ async function leave({ lock: name, urls, resource }: What<'leave'>): Promise<Lef
 }
 
 const clients = new Map<number, Client>();
-let awards: Awards | undefined;
 
 /** The commands that need no client. */
 const alone: { readonly [Name in keyof Commands]?: (what: What<Name>, client: number) => unknown } = {
   async open({ lock, urls, ttlMs }, client) {
-    clients.set(client, new Client(await openLock(lock, urls, ttlMs)));
+    clients.set(client, new Client(await openClientLock(lock, urls, ttlMs)));
   },
   leave,
   stop: () => process.kill(process.pid, 'SIGSTOP'),
-  async guard(what) {
-    awards = await openAwards(what);
-  },
-  award: (what) => awards!.award(what),
 };
 
 async function execute({ client, name, what }: Command): Promise<unknown> {

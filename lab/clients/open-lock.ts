@@ -6,11 +6,8 @@ import { createRequire } from 'node:module';
 import { Redis } from 'ioredis';
 import { Mutex, RedlockMutex } from 'redis-semaphore';
 import { createLock, createRedlock, IoredisAdapter } from 'redlock-universal';
-import type { RedisClient } from '../../src/locks/clients.ts';
-import { locks } from '../../src/locks/registry.ts';
-import { openPostgres } from '../../src/store/postgres/pool.ts';
-import { openRedis } from '../../src/store/redis/connection.ts';
-import { openRedlockServers } from '../../src/store/redis/redlock-servers.ts';
+import { parseEnv } from '../../src/config/env.ts';
+import { choices, connectPostgres, connectRedis, openLock } from '../../src/service/core.ts';
 import { reasonOf } from '../kit/text.ts';
 import { CONTROL } from './lock-cells.ts';
 
@@ -67,8 +64,12 @@ const DEFAULT_TTL_MS = 10_000;
 const redlockPauseMs = 300;
 
 /** @throws when there is no such lock, or its servers cannot be reached */
-export async function openLock(name: string, urls: ServerUrls, ttlMs = DEFAULT_TTL_MS): Promise<ClientLock> {
-  if (locks.has(name)) return await openOwn(name, urls, ttlMs);
+export async function openClientLock(
+  name: string,
+  urls: ServerUrls,
+  ttlMs = DEFAULT_TTL_MS,
+): Promise<ClientLock> {
+  if (choices.locks.includes(name)) return await openOwn(name, urls, ttlMs);
   const clients = (urls.redlockUrls ?? [urls.redisUrl ?? '']).map(
     (url) => new Redis(url, { lazyConnect: true }),
   );
@@ -152,19 +153,21 @@ function callingBack(
     });
 }
 
+/** On connections as the service has them. */
 async function openOwn(name: string, urls: ServerUrls, ttlMs: number): Promise<ClientLock> {
-  const redis = urls.redisUrl === undefined ? null : await openRedis(urls.redisUrl, () => {});
-  const postgres = urls.databaseUrl === undefined ? null : openPostgres(urls.databaseUrl, () => {});
-  const lock = await locks.get(name)!.create({
-    // A lock uses only the stores that its description names.
-    redis: redis?.locks as RedisClient,
-    postgres: postgres!,
-    lockTtlMs: ttlMs,
-    openRedlock: () => openRedlockServers(urls.redlockUrls ?? [], () => {}),
-    zookeeperUrl: urls.zookeeperUrl ?? null,
-    redisWait: 1, // its servers are a primary with one replica
-    onError: () => {},
-  });
+  const env = {
+    LOCK: name,
+    REDLOCK_URLS: urls.redlockUrls?.join(','),
+    ZOOKEEPER_URL: urls.zookeeperUrl,
+    REDIS_WAIT: '1', // its servers are a primary with one replica
+  };
+  const config = { ...parseEnv(env, choices), lockTtlMs: ttlMs };
+  const { redisUrl, databaseUrl } = urls;
+  const onError = () => {};
+  const redis = redisUrl === undefined ? null : await connectRedis(redisUrl, config, onError);
+  const postgres = databaseUrl === undefined ? null : connectPostgres(databaseUrl, config, onError);
+  // A lock uses only the stores that its description names.
+  const lock = await openLock(config, { redis, postgres: postgres!, onError });
   return {
     async acquire(resource, waitMs, signal, ownMs = ttlMs) {
       const result = await lock.acquire(resource, { ttlMs: ownMs, waitMs, signal });

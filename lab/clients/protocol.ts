@@ -2,7 +2,7 @@
  * The commands from a parent to a process of lock clients, and the replies. A client is one lock with its own connections. Each
  * command has one reply. A holder also reports each step when it happens, so that the steps of a killed process are known.
  *
- *   open ─▶ contend │ hold │ claim │ count ─▶ close;  guard ─▶ award;  leave
+ *   open ─▶ contend │ hold │ claim │ count ─▶ close;  leave
  *   claim ──end──▶ its reply    claim ──crash──▶ its reply; nothing was released
  */
 import type { ServerUrls } from './open-lock.ts';
@@ -106,27 +106,6 @@ export interface Leftovers {
   readonly waiter: string;
 }
 
-/** How points are awarded. */
-export interface Guard {
-  readonly databaseUrl: string;
-  readonly redisUrl: string;
-  /** A value of LOCK; null: POINTS_GUARD=unique-key. */
-  readonly lock: string | null;
-}
-
-/**
- * - award: every award is a new one
- * - repeat: the awards of `award` again
- * - race: all clients of all processes send the same award, a new one every few milliseconds
- */
-export interface Awarding extends Span {
-  readonly phase: 'award' | 'repeat' | 'race';
-  /** The numbers of the clients, unique among all processes. */
-  readonly clients: readonly number[];
-}
-
-export type AwardCounts = Readonly<Record<'added' | 'repeated' | 'refused', number>>;
-
 /** The argument and the reply of each command. */
 export interface Commands {
   open(what: LockToOpen): void;
@@ -139,8 +118,6 @@ export interface Commands {
   leave(what: LockToOpen & { readonly resource: string }): Leftovers;
   /** Stops its own process, with all clients. */
   stop(what: object): void;
-  guard(what: Guard): void;
-  award(what: Awarding): AwardCounts;
   end(what: object): void;
   crash(what: object): void;
   close(what: object): void;

@@ -11,7 +11,7 @@ import {
   type PostgresServer,
   startPostgresServer,
 } from '../../src/local/postgres-server.ts';
-import { migrate } from '../../src/store/postgres/migrate.ts';
+import { migrate } from '../../src/service/startup.ts';
 import { temporaryFolder } from '../kit/temporary-folder.ts';
 
 /** A database with all migrations, on each server that `startPostgres` starts with the programs of the npm package. */

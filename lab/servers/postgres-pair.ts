@@ -9,7 +9,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import type { PostgresServer } from '../../src/local/postgres-server.ts';
-import { migrate } from '../../src/store/postgres/migrate.ts';
+import { migrate } from '../../src/service/startup.ts';
 import { eventually } from '../kit/eventually.ts';
 import { temporaryFolder } from '../kit/temporary-folder.ts';
 import { TcpProxy } from '../proxy.ts';

@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { PostgresServer } from '../../src/local/postgres-server.ts';
-import { migrate } from '../../src/store/postgres/migrate.ts';
+import { migrate } from '../../src/service/startup.ts';
 import { eventually } from '../kit/eventually.ts';
 import { type LabOptions, type LabServers, lacking, type Node } from './lab-servers.ts';
 import { startPostgres } from './postgres-folder.ts';

@@ -89,8 +89,6 @@ function variables({ strategies, locks }: Choices) {
     paymentWebhookSecrets: ['PAYMENT_WEBHOOK_SECRETS', listOf(paymentSecret), []],
     /** How concurrent task workers avoid the same tasks; `lock`: one claim at a time, under the lock named by LOCK. */
     taskPick: ['TASK_PICK', either('skip-locked', 'lock'), 'skip-locked'],
-    /** How a repeated award of points is recognized; `lock`: by a read under the lock named by LOCK. */
-    pointsGuard: ['POINTS_GUARD', either('unique-key', 'lock'), 'unique-key'],
     /** Response-time target of an admitted attempt, milliseconds; attempts that cannot meet it are rejected as `busy`. */
     admissionMs: ['ADMISSION_MS', integer(20, 60_000), 100],
     /** Worker processes that share the port. */

@@ -41,7 +41,7 @@ export function readsFrom(postgres: PostgresStore, mirror: SaleMirror | null): R
     orders,
     uncommitted: uncommittedOrders(mirror, orders),
     refunds: { get: (saleId) => readSaleRefund(saleId, postgres.pool) },
-    points: ledger(postgres, null),
+    points: ledger(postgres),
     unmatched: unmatchedPaymentTable(postgres),
     get waiting() {
       return postgres.pool.waitingCount;

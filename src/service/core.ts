@@ -125,9 +125,7 @@ export async function connectStores(
   { onError }: Pick<Reports, 'onError'>,
   closers: Closers,
 ): Promise<Stores> {
-  const connections = limits.postgresPoolSize / config.workers;
-  const onConnectionError = (error: unknown) => onError('postgres-connection', error);
-  const postgres = openPostgres(databaseUrl, onConnectionError, { ...config, connections });
+  const postgres = connectPostgres(databaseUrl, config, onError);
   closers.add(() => postgres.close());
   const redis = redisUrl === null ? null : await connectRedis(redisUrl, config, onError);
   if (redis !== null) closers.add(() => redis.close());
@@ -158,7 +156,15 @@ export async function composeCore(
   return { postgres, redis, sales, orders, lock, strategy, outbox };
 }
 
-function connectRedis(url: string, config: Config, onError: Reports['onError']): Promise<RedisStore> {
+/** Nothing connects before the first query. */
+export function connectPostgres(url: string, config: Config, onError: Reports['onError']): PostgresStore {
+  const connections = limits.postgresPoolSize / config.workers;
+  const onConnectionError = (error: unknown) => onError('postgres-connection', error);
+  return openPostgres(url, onConnectionError, { ...config, connections });
+}
+
+/** @throws StartError when Redis cannot be reached */
+export function connectRedis(url: string, config: Config, onError: Reports['onError']): Promise<RedisStore> {
   const replicas = config.confirm === 'accepted' ? config.redisWait : 0; // otherwise a commit follows before the answer
   const onConnectionError = (error: unknown) => onError('redis-connection', error);
   return reach('Redis', 'REDIS_URL', url, () => openRedis(url, onConnectionError, replicas));
@@ -176,7 +182,7 @@ async function checkPermissions(redis: RedisStore, url: string, config: Config):
 }
 
 /** @throws StartError naming the variable when the lock's server is not configured, or cannot be used */
-async function openLock(
+export async function openLock(
   config: Config,
   { redis, postgres, onError }: Pick<Core, 'redis' | 'postgres'> & Pick<LockContext, 'onError'>,
 ): Promise<Lock> {

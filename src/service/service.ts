@@ -98,7 +98,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   const { onError, onDefect } = reports;
   measureProcess(reports.instruments);
   const core = await openCore(config, urls, reports, closers);
-  const { postgres, redis, sales, lock, strategy } = core;
+  const { postgres, redis, sales, strategy } = core;
   const tracing = await openTracing(config, core, reports, closers);
 
   const warn = (message: string, details: object = {}) => log.warn(details, message);
@@ -127,7 +127,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
     reads,
     paymentSecrets: config.paymentWebhookSecrets,
     currency: config.currency,
-    ledger: ledger(postgres, config.pointsGuard === 'lock' ? { ...config, lock } : null),
+    ledger: ledger(postgres),
     tasks,
     record: (event) => addAuditEvent(postgres.pool, event),
     onUnrecorded: (error) => onError('postgres-audit-answer', error),

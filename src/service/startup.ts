@@ -14,6 +14,8 @@ import { migrate } from '../store/postgres/migrate.ts';
 import { serverOf } from '../store/postgres/pool.ts';
 import { missingGrants } from '../store/postgres/privileges.ts';
 
+export { migrate };
+
 export interface StoreUrls {
   readonly databaseUrl: string;
   /** Null: the service runs on Postgres alone. */

@@ -8,15 +8,15 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
-import { LockClients } from '../../../lab/clients/lock-clients.ts';
-import type { Awarding } from '../../../lab/clients/protocol.ts';
 import { nowNs } from '../../../lab/kit/monotonic.ts';
+import { type Program, startProgram } from '../../../lab/kit/processes.ts';
 import { withPostgres, withRedis } from '../../../lab/servers/stores.ts';
 import { migrate } from '../../../src/store/postgres/migrate.ts';
 import { bars, ranking } from '../../kit/charts.ts';
 import type { Environment } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import type { Bare, CellBase, Suite, Trial, TrialBase } from '../../kit/suite.ts';
+import type { Awarding, FromAwardClient, ToAwardClient } from './award-client.ts';
 
 interface PointsResult extends TrialBase {
   readonly awardsPerSecond: number;
@@ -58,6 +58,10 @@ const cells: readonly PointsCell[] = [
   },
 ];
 
+type AwardClient = Program<ToAwardClient, FromAwardClient>;
+const isReady = (message: FromAwardClient) => message.kind === 'ready';
+const isAwarded = (message: FromAwardClient) => message.kind === 'awarded';
+
 const leadMs = 30;
 const loseEveryMs = 1;
 /** Most races of `lock-alone`, until it has awarded twice: one may be too short on a busy machine. */
@@ -75,7 +79,7 @@ async function loseLocks(redis: Redis, signal: AbortSignal): Promise<number> {
 }
 
 async function measure(
-  processes: readonly LockClients[],
+  processes: readonly AwardClient[],
   phase: Awarding['phase'],
   { durationMs, clients }: Options,
   signal: AbortSignal,
@@ -86,7 +90,8 @@ async function measure(
     processes.map((process, n) => {
       const all = Array.from({ length: clients }, (_, client) => client);
       const own = all.filter((client) => client % processes.length === n);
-      return process.send('award', { phase, ...span, clients: own }, { signal });
+      process.send({ kind: 'award', phase, ...span, clients: own });
+      return process.receive(isAwarded, { signal });
     }),
   );
   const sum = (what: 'added' | 'repeated' | 'refused') => done.reduce((all, one) => all + one[what], 0);
@@ -114,10 +119,12 @@ async function runTrial(
       ),
     );
   const { databaseUrl, redisUrl } = stores;
-  const workers = Array.from({ length: point.processes! }, () => new LockClients());
+  const workers = Array.from({ length: point.processes! }, () =>
+    startProgram<ToAwardClient, FromAwardClient>('award-client'),
+  );
   try {
-    const guard = { databaseUrl, redisUrl, lock: cell.lock };
-    await Promise.all(workers.map((worker) => worker.send('guard', guard, { signal })));
+    for (const worker of workers) worker.send({ kind: 'guard', databaseUrl, redisUrl, lock: cell.lock });
+    await Promise.all(workers.map((worker) => worker.receive(isReady, { signal })));
     const seconds = options.durationMs / 1_000;
     onStep('awarding');
     const awards = await measure(workers, 'award', options, signal);

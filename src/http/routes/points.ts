@@ -4,7 +4,7 @@ import { limits } from '../../config/limits.ts';
 import { type Administration, idempotencyKey } from '../admin.ts';
 import { namedCustomer } from '../callers.ts';
 import type { HttpContext } from '../context.ts';
-import { busy, ProblemError } from '../problems.ts';
+import { ProblemError } from '../problems.ts';
 import { parse } from '../requests.ts';
 import { awardSchema, userIdSchema } from '../schemas.ts';
 
@@ -16,9 +16,7 @@ export function pointRoutes({ ledger, reads, callers }: PointContext, admin: Adm
   router.post('/users/:userId/points', ...admin.act(limits.bodyBytes), async (req, res) => {
     const userId = parse(userIdSchema, req.params.userId, 'userId');
     const award = parse(awardSchema, req.body, 'body');
-    const result = await ledger.award({ userId, ...award }, idempotencyKey(req, res, award));
-    if (result.kind === 'busy') throw busy(result.reason);
-    const { kind, entry } = result;
+    const { kind, entry } = await ledger.award({ userId, ...award }, idempotencyKey(req, res, award));
     if (kind === 'conflict') {
       throw new ProblemError(
         'idempotency-conflict',
