@@ -46,8 +46,12 @@ export interface Program<To, From extends Message> extends Started {
   onMessage(take: (message: From) => void): void;
 }
 
+/** The built file of a program. @param name as in scripts/build.js, such as "proxy-process" */
+export const programEntry = (name: string): string =>
+  fileURLToPath(new URL(`../../dist/programs/${name}.js`, import.meta.url));
+
 /**
- * @param name of scripts/build.js, such as "proxy-process"
+ * @param name as `programEntry` has it
  * @param nodeOptions of the node that runs it
  */
 export function startProgram<To extends object, From extends Message>(
@@ -55,7 +59,7 @@ export function startProgram<To extends object, From extends Message>(
   nodeOptions: readonly string[] = [],
 ): Program<To, From> {
   // Another process group: Ctrl-C in the terminal is for the bench, which then ends what it started.
-  const child = fork(fileURLToPath(new URL(`../../dist/programs/${name}.js`, import.meta.url)), [], {
+  const child = fork(programEntry(name), [], {
     execArgv: ['--enable-source-maps', ...nodeOptions],
     serialization: 'advanced',
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],

@@ -87,8 +87,6 @@ function variables({ strategies, locks }: Choices) {
     eventWebhookSecret: ['EVENT_WEBHOOK_SECRET', webhookSecret, null],
     /** Newest first; empty: payment notifications are an administrative route. */
     paymentWebhookSecrets: ['PAYMENT_WEBHOOK_SECRETS', listOf(paymentSecret), []],
-    /** How concurrent task workers avoid the same tasks; `lock`: one claim at a time, under the lock named by LOCK. */
-    taskPick: ['TASK_PICK', either('skip-locked', 'lock'), 'skip-locked'],
     /** Response-time target of an admitted attempt, milliseconds; attempts that cannot meet it are rejected as `busy`. */
     admissionMs: ['ADMISSION_MS', integer(20, 60_000), 100],
     /** Worker processes that share the port. */

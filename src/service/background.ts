@@ -16,8 +16,12 @@ import type { RedisStore } from '../store/redis/connection.ts';
 import { commandsFor } from '../store/redis/permissions.ts';
 import { taskHandlers } from '../tasks/handlers.ts';
 import { startTasks, type Tasks } from '../tasks/tasks.ts';
+import type { ClaimDue } from '../tasks/worker.ts';
 import type { Closers, Core, Reports } from './core.ts';
 import type { Pipeline } from './pipeline.ts';
+
+/** What happens around each claim of due tasks. */
+export type AroundClaims = (claim: ClaimDue, lock: Core['lock']) => ClaimDue;
 
 export interface BackgroundContext {
   readonly config: Config;
@@ -25,6 +29,7 @@ export interface BackgroundContext {
   readonly pipeline: Pipeline;
   readonly reports: Reports;
   readonly log: Logger;
+  readonly aroundClaims?: AroundClaims | undefined;
 }
 
 /** Starts all loops. Returns after the first pass of the reaper. */
@@ -41,22 +46,19 @@ export async function startBackground(context: BackgroundContext, closers: Close
   measureOldSnapshots(reports.instruments, oldSnapshots(postgres));
   closers.add(keepAuditLog(postgres, reports, log));
   if (config.retentionDays > 0) closers.add(deleteOldRows(config, postgres, reports));
-  const tasks = runTasks(config, core, reports, log);
+  const tasks = runTasks(context);
   closers.add(() => tasks.stop());
   return tasks;
 }
 
-function runTasks(config: Config, { postgres, lock }: Core, reports: Reports, log: Logger): Tasks {
-  const { taskPick, lockTtlMs, lockWaitMs } = config;
+function runTasks({ config, core, reports, log, aroundClaims }: BackgroundContext): Tasks {
+  const { postgres, lock } = core;
   const { instruments, background } = reports;
   return startTasks({
     postgres,
-    lock,
     instruments,
     background,
-    taskPick,
-    lockTtlMs,
-    lockWaitMs,
+    aroundClaims: aroundClaims && ((claim) => aroundClaims(claim, lock)),
     handlers: taskHandlers(config, (message, details) => log.info(details, message)),
     log: (message, details) => log.warn(details, message),
   });

@@ -27,7 +27,7 @@ import { ledger } from '../points/ledger.ts';
 import { addAuditEvent } from '../store/postgres/audit-log.ts';
 import { openPostgres } from '../store/postgres/pool.ts';
 import { strategies } from '../strategies/registry.ts';
-import { startBackground } from './background.ts';
+import { type AroundClaims, startBackground } from './background.ts';
 import { Closers, type Core, createReports, openCore, type Reports } from './core.ts';
 import { type Customers, openCustomers } from './customers.ts';
 import { createPipeline } from './pipeline.ts';
@@ -41,6 +41,8 @@ export interface ServiceOptions {
   readonly log: Logger;
   /** Why the local stores' data is at risk, for /readyz; null: it is not. */
   readonly localDegradation?: () => string | null;
+  /** For the benchmark, which compares claims of tasks under a lock. */
+  readonly aroundClaims?: AroundClaims;
   /** Receives what is started, so that the caller can also stop a service that is still being created. */
   readonly closers?: Closers;
 }
@@ -93,7 +95,7 @@ export const adminAddressOf = ({ adminPort, adminHost }: Config): Address | null
   adminPort === null ? null : { port: adminPort, host: adminHost };
 
 async function compose(options: ServiceOptions, closers: Closers): Promise<Servers> {
-  const { config, urls, log } = options;
+  const { config, urls, log, aroundClaims } = options;
   const reports = createReports(log);
   const { onError, onDefect } = reports;
   measureProcess(reports.instruments);
@@ -107,7 +109,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   const traced = tracing?.committer;
   const pipeline = createPipeline({ config, core, reports, uncommitted, warn, ...(traced && { traced }) });
   const { shedder } = pipeline;
-  const tasks = await startBackground({ config, core, pipeline, reports, log }, closers);
+  const tasks = await startBackground({ config, core, pipeline, reports, log, aroundClaims }, closers);
   const purchases = tracing?.purchases(pipeline.purchases) ?? pipeline.purchases;
   closers.add(() => purchases.idle());
   const customers = await openCustomers({ config, redis, postgres, reads, shedder, reports, warn });

@@ -5,25 +5,20 @@
 import type pg from 'pg';
 import { limits } from '../config/limits.ts';
 import type { Task, TaskKind, TaskState } from '../domain/task.ts';
-import type { Lock } from '../locks/lock.ts';
 import { type Instruments, measureTasks } from '../metrics/instruments.ts';
 import type { BackgroundHealth } from '../metrics/loop-health.ts';
 import { type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import { taskTable } from '../store/postgres/task-table.ts';
-import { skipLocked, underLock } from './claim-due.ts';
 import type { TaskHandler } from './handlers.ts';
 import { reportWaiting } from './receivers.ts';
 import { startReclaimer } from './reclaimer.ts';
-import { startWorker } from './worker.ts';
+import { type ClaimDue, startWorker } from './worker.ts';
 
 export interface TasksContext {
   readonly postgres: PostgresStore;
-  /** For TASK_PICK=lock. */
-  readonly lock: Lock;
-  readonly taskPick: 'skip-locked' | 'lock';
-  readonly lockTtlMs: number;
-  readonly lockWaitMs: number;
+  /** What happens around each claim: see `ServiceOptions`. */
+  readonly aroundClaims?: ((claim: ClaimDue) => ClaimDue) | undefined;
   /** Null: tasks of the kind wait for another process that has one. */
   readonly handlers: Readonly<Record<TaskKind, TaskHandler | null>>;
   readonly instruments: Instruments;
@@ -57,7 +52,7 @@ export interface Tasks extends TaskAdmin {
 }
 
 export function startTasks(context: TasksContext): Tasks {
-  const { postgres, lock, instruments, background } = context;
+  const { postgres, instruments, background, aroundClaims = (claim) => claim } = context;
   const health = background.loop('tasks');
   const handlers = new Map<string, TaskHandler>();
   const unreceived: TaskKind[] = [];
@@ -69,7 +64,7 @@ export function startTasks(context: TasksContext): Tasks {
     ...context,
     table,
     handlers,
-    claimDue: context.taskPick === 'lock' ? underLock(table, lock, context) : skipLocked(table),
+    claimDue: aroundClaims(table.claimDue),
     health,
     bounds: limits.tasks,
   };

@@ -23,8 +23,10 @@ import type { Instruments } from '../metrics/instruments.ts';
 import type { LoopHealth } from '../metrics/loop-health.ts';
 import { isRowError } from '../store/failures/postgres.ts';
 import type { TaskFailure, TaskTable } from '../store/postgres/task-table.ts';
-import type { ClaimDue } from './claim-due.ts';
 import type { TaskHandler, TaskHandlers } from './handlers.ts';
+
+/** Claims due tasks, at most `max`. */
+export type ClaimDue = (max: number) => Promise<readonly ClaimedTask[]>;
 
 export interface WorkerContext {
   readonly table: TaskTable;

@@ -1,13 +1,13 @@
 /** Parts of the task outbox as a process has them: its connections, and handlers that record what they did. */
+import { expect } from 'vitest';
 import { limits, type TaskBounds } from '../../src/config/limits.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { backgroundHealth } from '../../src/metrics/loop-health.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { type TaskTable, taskTable } from '../../src/store/postgres/task-table.ts';
-import { type ClaimDue, skipLocked } from '../../src/tasks/claim-due.ts';
 import type { TaskHandler } from '../../src/tasks/handlers.ts';
 import { startReclaimer } from '../../src/tasks/reclaimer.ts';
-import { startWorker, type Worker } from '../../src/tasks/worker.ts';
+import { type ClaimDue, startWorker, type Worker } from '../../src/tasks/worker.ts';
 import type { TestStores } from './stores.ts';
 
 /** As in production, but with more frequent polls. Other durations are not shortened: rows are made older instead. */
@@ -48,7 +48,7 @@ export function openProcess(databaseUrl: string): Process {
     table,
     errors,
     log: lines,
-    start(handler, more = {}, claimDue = skipLocked(table)) {
+    start(handler, more = {}, claimDue: ClaimDue = table.claimDue) {
       const parts = { table, claimDue, instruments, health, log, bounds: { ...bounds, ...more } };
       const worker = startWorker({ ...parts, handlers: new Map([['ship', handler]]) });
       stops.push(worker.stop, startReclaimer(parts));
@@ -102,4 +102,37 @@ export async function timesHandled({ sql }: TestStores): Promise<Record<string, 
 /** Makes the tasks of a state an hour older. */
 export async function age({ sql }: TestStores, state: string): Promise<void> {
   await sql.query(`UPDATE tasks SET updated_at = updated_at - interval '1 hour' WHERE state = $1`, [state]);
+}
+
+/** Long enough that a machine that freezes for a while does not lose its tasks. */
+export const patient = { processingMs: 300_000, handlerMs: 240_000 };
+
+/** Three workers, in processes that `open` opens, claim and handle each of 200 tasks once. @param handler of `openLedger` @param around each claim */
+export async function claimByThree(
+  stores: TestStores,
+  handler: TaskHandler,
+  open: () => Process,
+  around: (claim: ClaimDue) => ClaimDue = (claim) => claim,
+): Promise<void> {
+  const ids = await writeTasks(stores, 200);
+  const claimed: number[] = [];
+  const workers = new Set<Process>();
+  for (const process of [open(), open(), open()]) {
+    const claimDue = around(process.table.claimDue);
+    const handle: TaskHandler = async (task, signal) => {
+      await handler(task, signal);
+      workers.add(process);
+    };
+    process.start(handle, patient, async (max) => {
+      const claim = await claimDue(max);
+      claimed.push(...claim.map(({ id }) => id));
+      return claim;
+    });
+  }
+  await expect.poll(() => statesOf(stores)).toEqual({ done: ids.length });
+  const again = 'SELECT id, attempts, last_error FROM tasks WHERE attempts <> 1 OR last_error IS NOT NULL';
+  expect((await stores.sql.query(again)).rows).toEqual([]);
+  expect(claimed.sort((a, b) => a - b)).toEqual(ids);
+  expect(await timesHandled(stores)).toEqual({ 1: ids.length });
+  expect(workers.size).toBeGreaterThan(1);
 }

@@ -2,14 +2,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
-import type { Lock } from '../../src/locks/lock.ts';
-import { type ClaimDue, skipLocked, underLock } from '../../src/tasks/claim-due.ts';
 import type { TaskHandler } from '../../src/tasks/handlers.ts';
 import {
   age,
+  claimByThree,
   openLedger,
   openProcess,
   type Process,
+  patient,
   statesOf,
   timesHandled,
   writeTasks,
@@ -48,65 +48,20 @@ function gate() {
   return { open, opened };
 }
 
-/** Long enough that a machine that freezes for a while does not lose its tasks. */
-const patient = { processingMs: 300_000, handlerMs: 240_000 };
-
-describe('three workers', () => {
-  const TASKS = 200;
-  /** A lock that fails: everybody holds it, always. */
-  const noLock: Lock = {
-    name: 'none',
-    check: () => ({ ttlMs: 1, waitMs: 0 }),
-    async acquire(resource) {
-      const lease = { resource, token: '', fencingToken: null, signal: new AbortController().signal };
-      const release = async () => 'released' as const;
-      const ended = { deadlineMs: Infinity, release, [Symbol.asyncDispose]: async () => {} };
-      return { kind: 'held', lease: { ...lease, ...ended } };
-    },
-    async close() {},
-  };
-
-  async function run(claimOf: (process: Process) => ClaimDue): Promise<void> {
-    const ids = await writeTasks(stores, TASKS);
-    const claimed: number[] = [];
-    const workers = new Set<Process>();
-    for (const process of [open(), open(), open()]) {
-      const claimDue = claimOf(process);
-      const handle: TaskHandler = async (task, signal) => {
-        await handler(task, signal);
-        workers.add(process);
-      };
-      process.start(handle, patient, async (max) => {
-        const claim = await claimDue(max);
-        claimed.push(...claim.map(({ id }) => id));
-        return claim;
-      });
-    }
-    await until('done', TASKS);
-    const again = 'SELECT id, attempts, last_error FROM tasks WHERE attempts <> 1 OR last_error IS NOT NULL';
-    expect((await stores.sql.query(again)).rows).toEqual([]);
-    expect(claimed.sort((a, b) => a - b)).toEqual(ids);
-    expect(await timesHandled(stores)).toEqual({ 1: TASKS });
-    expect(workers.size).toBeGreaterThan(1);
-  }
-
-  it('skip-locked: each task is claimed and handled once', () => run(({ table }) => skipLocked(table)));
-  it('lock: the same when the lock fails', () =>
-    run(({ table }) => underLock(table, noLock, { lockTtlMs: 10_000, lockWaitMs: 500 })));
-});
-
 describe('what a worker claims', () => {
+  it('no task that another has claimed', () => claimByThree(stores, handler, open));
+
   it('the longest due tasks, new ones and retries alike', async () => {
     const ids = await writeTasks(stores, 6);
     await stores.sql.query(
       `UPDATE tasks SET run_at = now() - id * interval '1 second', state = CASE id % 2 WHEN 0 THEN 'retry' ELSE state END`,
     );
     const { table } = open();
-    for (const contended of ['skip', 'wait'] as const) {
-      const claimed = await table.claimDue(3, contended);
+    for (let n = 0; n < 2; n++) {
+      const claimed = await table.claimDue(3);
       expect(claimed.map(({ id }) => id).sort()).toEqual(ids.splice(-3));
     }
-    expect(await table.claimDue(3, 'skip')).toEqual([]);
+    expect(await table.claimDue(3)).toEqual([]);
   });
 
   it('no more than it can start: the rest is for others', async () => {
@@ -137,7 +92,7 @@ describe('a lost task', () => {
     const process = open();
     let isLost = false;
     process.start(handler, {}, async (max) => {
-      const claim = await process.table.claimDue(max, 'skip');
+      const claim = await process.table.claimDue(max);
       if (isLost || claim.length === 0) return claim;
       isLost = true;
       throw new Error('no answer');
@@ -178,7 +133,7 @@ describe('a lost task', () => {
     const [id] = await writeTasks(stores, 1);
     const { table } = open();
     for (let attempt = 1; attempt <= 2; attempt++) {
-      await table.claimDue(1, 'skip');
+      await table.claimDue(1);
       expect(await table.reclaimProcessing(60_000, 10, 2)).toBe(0);
       expect(await table.reclaimProcessing(-60_000, 10, 2)).toBe(1);
     }

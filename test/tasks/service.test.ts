@@ -65,7 +65,7 @@ describe('several services', () => {
     answer = 200;
     // However late the other service starts, it does not find the task abandoned yet.
     await stores.sql.query(`UPDATE tasks SET updated_at = now() + interval '9 min' WHERE id = $1`, [id]);
-    await using other = await startService({ ...env, TASK_PICK: 'lock' });
+    await using other = await startService(env);
     expect(await taskOf(other, id!)).toMatchObject({ state: 'processing', attempts: 1 });
     await age(stores, 'processing');
     const done = await until(other, id!, 'done');

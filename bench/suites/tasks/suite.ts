@@ -10,8 +10,9 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { eventually } from '../../../lab/kit/eventually.ts';
+import { programEntry } from '../../../lab/kit/processes.ts';
 import { withPostgres } from '../../../lab/servers/stores.ts';
-import { type Service, startService } from '../../../lab/service.ts';
+import { type Service, serviceEntry, startService } from '../../../lab/service.ts';
 import { suggestion } from '../../../src/config/suggest.ts';
 import { ranking, sweep } from '../../kit/charts.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
@@ -45,6 +46,7 @@ const cells = [
   cell('skip-locked', 'Each worker skips the rows that another has locked.'),
   cell('lock', 'Workers take turns under LOCK=redis.'),
 ];
+const entries = { 'skip-locked': serviceEntry, lock: programEntry('service-under-lock') };
 const names = cells.map(({ name }) => name);
 const patienceMs = 120_000;
 
@@ -93,11 +95,11 @@ async function runTrial(
 ): Promise<Bare<TasksResult>> {
   await using stores = await (await allStores()).fresh(String(number));
   await using receiver = await openReceiver();
-  const env = { TASK_PICK: pick, TASK_WEBHOOK_URL: receiver.url };
+  const env = { TASK_WEBHOOK_URL: receiver.url };
   const services: Service[] = [];
   const start = async () => {
     const settings = { strategy: 'for-update', lock: null, ...stores, env };
-    services.push(await startService(settings, { signal }));
+    services.push(await startService(settings, { entry: entries[pick], signal }));
   };
   const delivered = async (count: number) => {
     signal.throwIfAborted();
@@ -156,7 +158,7 @@ export const tasksSuite: Suite<Options, TasksCell, TasksResult> = {
   title: 'Compares task claims by SKIP LOCKED and under a lock, with a process killed in the middle.',
   help: 'Stores as for npm run bench. LOCK is redis.',
   options: {
-    pick: { kind: 'names', help: 'which values of TASK_PICK (skip-locked,lock)' },
+    pick: { kind: 'names', help: 'which ways to claim tasks (skip-locked,lock)' },
     tasks: { kind: 'whole', min: 10, max: 100_000, help: 'tasks of a trial (6000; smoke 200)' },
     processes: { kind: 'wholes', min: 1, max: 16, help: 'how many processes (1,2,4; smoke 2)' },
   },

@@ -92,11 +92,10 @@ const due = (locking: string) => `
 const TO_PROCESSING = `state = 'processing', attempts = attempts + 1`;
 const CLAIMED = `RETURNING id, kind, coalesce(key, 'task:' || id) AS "idempotencyKey", payload, attempts`;
 
-const claimStatement = (locking: string) => `${due(locking)}
+const CLAIM_DUE = `${due('FOR UPDATE SKIP LOCKED')}
   UPDATE tasks SET ${TO_PROCESSING}, updated_at = now()
   WHERE id IN (SELECT id FROM due) AND state IN ('waiting', 'retry') ${CLAIMED}`;
 
-const CLAIM_DUE = { skip: claimStatement('FOR UPDATE SKIP LOCKED'), wait: claimStatement('') };
 const FIND_DUE = `${due('')} SELECT id FROM due ORDER BY run_at`;
 
 /** Tasks that were in a state for too long; `SKIP LOCKED` excludes those that are changing state. */
@@ -192,14 +191,13 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth, unreceive
 
   return {
     /**
-     * Claims due tasks, the longest due first, at most `max`. Of concurrent claims to one task exactly one succeeds.
-     * @param contended what to do about rows that another worker has locked: `skip` them, or `wait` for them, which is also
-     *   safe and may claim fewer
+     * Claims due tasks, the longest due first, at most `max`. Rows that another worker has locked are skipped: none waits. Of concurrent
+     * claims to one task exactly one succeeds.
      */
-    async claimDue(max: number, contended: 'skip' | 'wait'): Promise<readonly ClaimedTask[]> {
+    async claimDue(max: number): Promise<readonly ClaimedTask[]> {
       const backingOff = health.backingOff('task');
       const rows = await findAndChange<ClaimedRow>(
-        { text: CLAIM_DUE[contended], values: [max, backingOff, unreceived] },
+        { text: CLAIM_DUE, values: [max, backingOff, unreceived] },
         { text: FIND_DUE, values: [max + MAX_REJECTIONS, backingOff, unreceived] },
         async (ids) => {
           const claimed: ClaimedRow[] = [];
