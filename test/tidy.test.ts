@@ -27,7 +27,7 @@ const imports = [...importsOf].flatMap(([file, others]) => others.map((other) =>
 
 /** Each part of `src` may import every part before it; a comma parts equals. `generated` is Prisma's client. */
 const LAYERS =
-  'generated domain config concurrency,locks metrics,local store points,strategies,tasks orders,access http web service commands'
+  'generated domain config concurrency,locks local store metrics points,strategies,tasks orders,access http web service commands'
     .split(' ')
     .map((layer) => layer.split(','));
 

@@ -1,6 +1,7 @@
 /** Prometheus metrics of the service. Durations are in seconds, as Prometheus recommends. */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import { shared } from '../concurrency/coalesce.ts';
+import type { AuditState } from '../store/postgres/audit-log.ts';
 
 /** What each one counts is its `help`. */
 export type Instruments = ReturnType<typeof createInstruments>;
@@ -226,13 +227,6 @@ export function measureConnections(
 /** Shares one read among the gauges of one scrape; null: it failed. */
 const oncePerScrape = <T>(read: () => Promise<T>): (() => Promise<T | null>) =>
   shared<void, T | null>(() => read().catch(() => null));
-
-export interface AuditState {
-  readonly entries: number;
-  readonly pending: number;
-  /** Age of the oldest pending event, seconds; 0: none is pending. */
-  readonly lagS: number;
-}
 
 /** The length of the audit log and its pending events. Absent while Postgres does not respond. */
 export function measureAudit(instruments: Instruments, read: () => Promise<AuditState>): void {

@@ -8,10 +8,11 @@
  *
  * An administrator's refund does the same to a pending order, and makes a paid one refund-due: a task pays back what was paid.
  */
+
+import type { LoopHealth } from '../concurrency/loop-health.ts';
 import { limits } from '../config/limits.ts';
 import type { Order } from '../domain/order.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import type { LoopHealth } from '../metrics/loop-health.ts';
 import { afterWrite, isAnswer, isHeldUp, UNREAD } from '../store/failures/postgres.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
 import { closeOrders } from '../store/postgres/close-orders.ts';

@@ -11,11 +11,12 @@
  * Each pass first checks whether Postgres or Redis has failed over. Passes of several processes may overlap: each claims different
  * reservations.
  */
+
+import type { LoopHealth } from '../concurrency/loop-health.ts';
 import { limits } from '../config/limits.ts';
 import type { ClaimedReservation, CommitResult } from '../domain/outcome.ts';
 import { freeUnits, type Sale } from '../domain/sale.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import type { LoopHealth } from '../metrics/loop-health.ts';
 import { isStoreUnavailable } from '../store/failures/any-store.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';

@@ -8,9 +8,9 @@
  * rejects is retried later (see metrics/loop-health.ts), and does not stop the others.
  */
 import type pg from 'pg';
+import type { LoopHealth } from '../concurrency/loop-health.ts';
 import { limits } from '../config/limits.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import type { LoopHealth } from '../metrics/loop-health.ts';
 import { isAnswer, isHeldUp } from '../store/failures/postgres.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
 import { closeOrders } from '../store/postgres/close-orders.ts';

@@ -106,6 +106,7 @@ function deleteOldRows(
   postgres: PostgresStore,
   { instruments, background }: Reports,
 ): () => Promise<void> {
-  const retention = createRetention(postgres, retentionDays, instruments, background.loop('retention'));
+  const onDeleted = (table: string, rows: number) => instruments.rowsDeleted.inc({ table }, rows);
+  const retention = createRetention(postgres, retentionDays, onDeleted, background.loop('retention'));
   return repeatedly(limits.retention.everyMs, (isStopped) => retention.deleteOld(isStopped));
 }

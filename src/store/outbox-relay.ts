@@ -12,9 +12,9 @@
  * changes that are kept for a moment, so that they do not hold up those behind them.
  */
 import type pg from 'pg';
+import type { LoopHealth } from '../concurrency/loop-health.ts';
 import { limits } from '../config/limits.ts';
 import type { MirrorChange } from '../domain/order.ts';
-import type { LoopHealth } from '../metrics/loop-health.ts';
 import { isRedisDefect } from './failures/redis.ts';
 import { inTransaction, type PostgresStore } from './postgres/pool.ts';
 import type { SaleMirror } from './redis/sale-mirror.ts';

@@ -5,10 +5,11 @@
  * Only local use needs no receiver: a service that starts its own Postgres, or that is configured with the URL `none`, logs its tasks
  * and marks them done.
  */
+
+import type { LoopHealth } from '../concurrency/loop-health.ts';
 import { repeatedly } from '../concurrency/periodic.ts';
 import type { TaskBounds } from '../config/limits.ts';
 import type { TaskKind } from '../domain/task.ts';
-import type { LoopHealth } from '../metrics/loop-health.ts';
 import type { TaskTable } from '../store/postgres/task-table.ts';
 
 /** The variable that names the receiver of a kind. */

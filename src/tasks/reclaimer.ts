@@ -1,8 +1,9 @@
 /** Reclaims abandoned tasks: those whose worker died, and those that an earlier version queued. Every process does. */
+
+import type { LoopHealth } from '../concurrency/loop-health.ts';
 import { repeatedly } from '../concurrency/periodic.ts';
 import type { TaskBounds } from '../config/limits.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import type { LoopHealth } from '../metrics/loop-health.ts';
 import type { TaskTable } from '../store/postgres/task-table.ts';
 
 export interface ReclaimerContext {

@@ -17,10 +17,10 @@
  * stored. Effects outside Stampede may happen twice: see store/postgres/task-table.ts.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { LoopHealth } from '../concurrency/loop-health.ts';
 import type { TaskBounds } from '../config/limits.ts';
 import type { ClaimedTask } from '../domain/task.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import type { LoopHealth } from '../metrics/loop-health.ts';
 import { isRowError } from '../store/failures/postgres.ts';
 import type { TaskFailure, TaskTable } from '../store/postgres/task-table.ts';
 import type { TaskHandler, TaskHandlers } from './handlers.ts';

@@ -10,7 +10,6 @@
 import { createHash } from 'node:crypto';
 import type pg from 'pg';
 import { limits } from '../../config/limits.ts';
-import type { AuditState } from '../../metrics/instruments.ts';
 import { inTransaction, type PostgresStore } from './pool.ts';
 
 export interface AuditEvent {
@@ -103,6 +102,13 @@ function columnsOf(rows: readonly Row[], head: AuditHead): unknown[] {
 /** The last row of the log. */
 export async function auditHead({ pool }: Pick<PostgresStore, 'pool'>): Promise<AuditHead> {
   return (await pool.query<AuditHead>(LAST)).rows[0] ?? EMPTY;
+}
+
+export interface AuditState {
+  readonly entries: number;
+  readonly pending: number;
+  /** Age of the oldest pending event, seconds; 0: none is pending. */
+  readonly lagS: number;
 }
 
 /** Length of the log, and its pending events. */

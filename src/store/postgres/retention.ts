@@ -14,10 +14,10 @@
  * a foreign key in an operator's table prevents a deletion, the row is retried after a growing pause, and the others are still
  * deleted.
  */
+
+import type { LoopHealth } from '../../concurrency/loop-health.ts';
 import { untilNone } from '../../concurrency/periodic.ts';
 import { limits } from '../../config/limits.ts';
-import type { Instruments } from '../../metrics/instruments.ts';
-import type { LoopHealth } from '../../metrics/loop-health.ts';
 import { isolating } from './isolating.ts';
 import { type PostgresStore, queryOnce } from './pool.ts';
 
@@ -72,11 +72,14 @@ export interface Retention {
   deleteOld(isStopped: () => boolean): Promise<void>;
 }
 
-/** @param days age of the rows, at least `limits.retention.minDays` */
+/**
+ * @param days age of the rows, at least `limits.retention.minDays`
+ * @param onDeleted receives how many rows of a table were deleted; first 0 for each table
+ */
 export function createRetention(
   { pool }: Pick<PostgresStore, 'pool'>,
   days: number,
-  { rowsDeleted }: Pick<Instruments, 'rowsDeleted'>,
+  onDeleted: (table: string, rows: number) => void,
   health: LoopHealth,
 ): Retention {
   /** Deletes what it can of at most `limits.retention.batch` rows behind `last`. @returns the last one; null: there was none */
@@ -101,8 +104,8 @@ export function createRetention(
          SELECT id, (SELECT count(*)::int FROM more) AS more FROM deleted`,
         [days, ids],
       );
-      rowsDeleted.inc({ table }, deleted.rows.length);
-      if (withTable !== undefined) rowsDeleted.inc({ table: withTable }, deleted.rows[0]?.more ?? 0);
+      onDeleted(table, deleted.rows.length);
+      if (withTable !== undefined) onDeleted(withTable, deleted.rows[0]?.more ?? 0);
       return deleted.rows;
     };
     const ids = rows.map(({ id }) => id);
@@ -113,7 +116,7 @@ export function createRetention(
   }
 
   for (const [table, { withTable = table }] of Object.entries(TABLES))
-    for (const name of [table, withTable]) rowsDeleted.inc({ table: name }, 0);
+    for (const name of [table, withTable]) onDeleted(name, 0);
   return {
     async deleteOld(isStopped) {
       for (const [table, old] of Object.entries(TABLES)) {

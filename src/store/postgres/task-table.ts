@@ -25,8 +25,8 @@
  * rows exist after an upgrade, and during a rolling restart; those that no earlier version claims return to `waiting`.
  */
 import type pg from 'pg';
+import type { LoopHealth } from '../../concurrency/loop-health.ts';
 import type { ClaimedTask, Task, TaskKind, TaskState } from '../../domain/task.ts';
-import type { LoopHealth } from '../../metrics/loop-health.ts';
 import { isRowError } from '../failures/postgres.ts';
 import { isolating } from './isolating.ts';
 import { type PostgresStore, queryOnce } from './pool.ts';

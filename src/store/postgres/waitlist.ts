@@ -7,8 +7,9 @@
  * `limits.waitlist.turnMs`, by Postgres's clock, `nameNext` names the next ones for the units that are still free. Of a sale that is paused,
  * has not begun or has ended, it names none.
  */
+
+import type { LoopHealth } from '../../concurrency/loop-health.ts';
 import { limits } from '../../config/limits.ts';
-import type { LoopHealth } from '../../metrics/loop-health.ts';
 import type { PostgresStore } from './pool.ts';
 
 export interface WaitlistEntry {
