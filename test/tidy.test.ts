@@ -16,11 +16,16 @@ const files = ['src', 'lab', 'bench', 'test', 'lua', 'scripts']
 const text = (file: string) => readFileSync(path.join(root, file), 'utf8');
 const source = files.filter((file) => file.startsWith('src/'));
 
-/** What each file imports from this repository, as paths from its root. */
+/** What each file imports from this repository, as paths from its root; with the scripts of lua/ that it loads or includes. */
 const importsOf = new Map(
   files.map((file) => {
-    const specifiers = text(file).matchAll(/(?:from|import)\s*\(?\s*'(\.[^']+)'/g);
-    return [file, [...specifiers].map(([, other]) => path.join(path.dirname(file), other!))];
+    const found = (pattern: RegExp) => [...text(file).matchAll(pattern)].map(([, name]) => name!);
+    const modules = found(/(?:from|import)\s*\(?\s*'(\.[^']+)'/g).map((other) =>
+      path.join(path.dirname(file), other),
+    );
+    const scripts = file.startsWith('src/') ? found(/'((?:sale|lock|lib)\/[a-z-]+)'/g) : [];
+    scripts.push(...found(/^--#include (\S+)$/gm).map((name) => `lib/${name}`));
+    return [file, [...modules, ...scripts.map((name) => `lua/${name}.lua`)]];
   }),
 );
 const imports = [...importsOf].flatMap(([file, others]) => others.map((other) => `${file} → ${other}`));
@@ -49,8 +54,14 @@ describe('imports', () => {
   });
 
   it.each([
-    /^src\/.* → (?!src\/)/,
-    /^src\/locks\/.* → (?!src\/locks\/)/,
+    /^src\/.* → (?!(src|lua)\/)/,
+    /^src\/locks\/.* → (?!src\/locks\/|lua\/(lock|lib)\/)/,
+    // A script stands beside its callers.
+    /^src\/(?!(locks|strategies)\/).* → lua\/lock\//,
+    /^src\/(?!(store\/redis|access)\/).* → lua\/sale\//,
+    /^src\/(?!locks\/).* → lua\/lib\//,
+    /^lua\/(lock|sale)\/.* → (?!lua\/lib\/)/,
+    /^lua\/lib\/.* → /,
     // Implementations of one interface stay apart.
     new RegExp(`^src/(locks|strategies)/(?!registry|index).* → src/\\1/(?!${SHARED})`),
     /^src\/strategies\/strategy\.ts → src\/strategies\//,
@@ -69,6 +80,11 @@ describe('imports', () => {
     const importer = new RegExp(`${rule.source.split(' → ')[0]} → `);
     expect(files.some((file) => importer.test(`${file} → `))).toBe(true);
     expect(imports.filter((one) => rule.test(one))).toEqual([]);
+  });
+
+  it('include every script', () => {
+    const used = new Set([...importsOf.values()].flat());
+    expect(files.filter((file) => file.startsWith('lua/') && !used.has(file))).toEqual([]);
   });
 
   it('form no circle, types included', () => {
