@@ -13,11 +13,11 @@ import type { LoopHealth } from '../concurrency/loop-health.ts';
 import { limits } from '../config/limits.ts';
 import type { Order } from '../domain/order.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import { afterWrite, isAnswer, isHeldUp, UNREAD } from '../store/failures/postgres.ts';
+import { afterWrite, UNREAD } from '../store/failures/postgres.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
-import { closeOrders } from '../store/postgres/close-orders.ts';
+import { type ClosedOrder, closeOrders } from '../store/postgres/close-orders.ts';
+import { GroupDrain } from '../store/postgres/drain.ts';
 import { type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
-import { isolating } from '../store/postgres/isolating.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import { type PostgresStore, retried } from '../store/postgres/pool.ts';
 
@@ -67,7 +67,7 @@ export interface Lifecycle {
   /**
    * Expires one batch of pending orders whose payment window has ended; several processes may do so at once. An order that
    * Postgres rejects is retried later (see metrics/loop-health.ts), and does not stop the others.
-   * @returns how many this call expired
+   * @returns 0 when no order is due that can be tried now
    * @throws what Postgres throws when it is unavailable
    */
   expireDue(): Promise<number>;
@@ -93,62 +93,39 @@ interface DueOfSale {
 
 /** Tries of one cancellation when the order was found not pending, and then pending. */
 const CANCEL_TRIES = 3;
-/** Rejected orders of one sale in one pass. */
-const MAX_REJECTIONS = 32;
-/** Passes of one call, each but the last of which found only failing orders. */
-const PASSES = 100;
 
 export function createLifecycle(context: LifecycleContext): Lifecycle {
   const { postgres, orders, outbox, instruments, health } = context;
   const { pool } = postgres;
 
   const isMirrored = outbox !== null;
-  /** The last order that was tried of each sale of which a whole batch failed. The next batch begins behind it. */
-  const tried = new Map<number, { readonly at: string; readonly id: string }>();
+  const due = new GroupDrain<{ readonly at: string; readonly id: string }>({ health, kind: 'order' });
 
-  /** Closes those that are still pending. @returns their ids */
+  /** Closes those that are still pending. */
   async function close(
     orderIds: readonly string[],
     to: 'cancelled' | 'expired',
     actor = 'service',
-  ): Promise<readonly string[]> {
+  ): Promise<readonly ClosedOrder[]> {
     const closing = { from: ['pending'], to, returnUnits: true, isMirrored, actor } as const;
     const closed = await retried(() => closeOrders(pool, orderIds, closing));
     instruments.transitions.inc({ to }, closed.length);
-    return closed.map(({ id }) => id);
+    return closed;
   }
 
-  /** Expires orders of one sale: a batch that locks one sale's row never waits for another. */
-  async function expire({ saleId, ids, lastAt }: DueOfSale): Promise<{ expired: number; failed: number }> {
-    const sale = `sale ${saleId}`;
-    const failed = new Map<string, unknown>();
-    const rejected = (orderId: string, error: unknown) => void failed.set(orderId, error);
-    try {
-      const { results } = await isolating(ids, (some) => close(some, 'expired'), rejected, MAX_REJECTIONS);
-      const [last] = failed.values();
-      // When no order expires, the sale may be at fault: it waits, and goes on with other orders.
-      if (results.length === 0 && failed.size > (tried.has(saleId) ? 0 : 1)) {
-        tried.set(saleId, { at: lastAt, id: ids.at(-1)! });
-        health.failed(sale, last);
-      } else {
-        for (const [orderId, error] of failed) health.failed(`order ${orderId}`, error);
-        health.succeeded(sale);
-      }
-      for (const orderId of results) health.succeeded(`order ${orderId}`);
-      await outbox?.publish(results);
-      return { expired: results.length, failed: failed.size };
-    } catch (error) {
-      if (!isHeldUp(error) && !isAnswer(error)) throw error;
-      health.failed(sale, error);
-      return { expired: 0, failed: 1 };
-    }
+  /** Expires orders of one sale: a batch that locks one sale's row never waits for another. @returns how many it expired, or tried */
+  async function expire({ saleId, ids, lastAt }: DueOfSale): Promise<number> {
+    const last = { at: lastAt, id: ids.at(-1)! };
+    const { done, hasFailed } = await due.page(`sale ${saleId}`, ids, last, (some) => close(some, 'expired'));
+    await outbox?.publish(done.map(({ id }) => id));
+    return done.length + Number(hasFailed);
   }
 
   return {
     async cancel(orderId, actor) {
       for (let tries = 1; ; tries++) {
         const closed = await close([orderId], 'cancelled', actor);
-        await outbox?.publish(closed);
+        await outbox?.publish(closed.map(({ id }) => id));
         const before = postgres.timeline();
         const order = await afterWrite(orders.get(orderId));
         if (order === UNREAD) return { kind: 'unknown', reason: order };
@@ -187,34 +164,27 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
       }
     },
     async expireDue() {
-      let expired = 0;
-      for (let passes = 0, failed = 1; passes < PASSES && expired === 0 && failed > 0; passes++) {
-        failed = 0;
-        const waiting = health.backingOff('sale');
-        const last = [...tried.values()];
-        const { rows } = await pool.query<DueOfSale>({
-          name: 'due-orders',
-          text: DUE,
-          values: [
-            limits.expiryBatch,
-            waiting,
-            health.backingOff('order'),
-            [...tried.keys()],
-            last.map(({ at }) => at),
-            last.map(({ id }) => id),
-          ],
-        });
-        // Behind the last one no order is due: the next pass begins with the first one.
-        for (const saleId of tried.keys())
-          if (!waiting.includes(String(saleId)) && !rows.some((due) => due.saleId === saleId))
-            tried.delete(saleId);
-        for (const due of rows) {
-          const counts = await expire(due);
-          expired += counts.expired;
-          failed += counts.failed;
-        }
-      }
-      return expired;
+      const places = [...due.places].map(([sale, place]) => ({ ...place, sale: sale.split(' ')[1]! }));
+      const waiting = health.backingOff('sale');
+      const { rows } = await pool.query<DueOfSale>({
+        name: 'due-orders',
+        text: DUE,
+        values: [
+          limits.expiryBatch,
+          waiting,
+          health.backingOff('order'),
+          places.map(({ sale }) => sale),
+          places.map(({ at }) => at),
+          places.map(({ id }) => id),
+        ],
+      });
+      // Behind its place no order of the sale is due: the next page begins with the first one.
+      for (const { sale } of places)
+        if (!waiting.includes(sale) && !rows.some(({ saleId }) => String(saleId) === sale))
+          due.places.delete(`sale ${sale}`);
+      let tried = 0;
+      for (const ofSale of rows) tried += await expire(ofSale);
+      return tried;
     },
   };
 }

@@ -11,11 +11,10 @@ import type pg from 'pg';
 import type { LoopHealth } from '../concurrency/loop-health.ts';
 import { limits } from '../config/limits.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import { isAnswer, isHeldUp } from '../store/failures/postgres.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
 import { closeOrders } from '../store/postgres/close-orders.ts';
+import { GroupDrain } from '../store/postgres/drain.ts';
 import { type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
-import { isolating } from '../store/postgres/isolating.ts';
 import { ACTIVE } from '../store/postgres/orders.ts';
 import { type PostgresStore, retried } from '../store/postgres/pool.ts';
 import { fromRow } from '../store/postgres/rows.ts';
@@ -98,29 +97,27 @@ export async function readSaleRefund(saleId: number, db: Db): Promise<SaleRefund
 export function createSaleRefunds(context: SaleRefundsContext): SaleRefunds {
   const { outbox, instruments, health } = context;
   const { pool } = context.postgres;
-  /** The last customer who was tried of each sale of which a whole batch failed. The next batch begins behind them. */
-  const tried = new Map<number, string>();
+  /** The place is a customer: a sale has one active order of each. */
+  const active = new GroupDrain<string>({ health, kind: 'order' });
 
-  /** @returns how many orders it closed, and how many Postgres rejected; another process may have closed the others */
-  async function close({ returnUnits, actor }: Running, ids: readonly string[]) {
-    const closing = { from: ['pending', 'paid'], to: 'cancelled', returnUnits, actor } as const;
-    let rejected = 0;
-    const reject = (id: string, error: unknown) => {
-      rejected++;
-      health.failed(`order ${id}`, error);
-    };
-    const { results } = await isolating(
-      ids,
-      (some) => retried(() => closeOrders(pool, some, { ...closing, isMirrored: outbox !== null })),
-      reject,
-      MAX_REJECTIONS,
+  /** Finds a page of the orders that are left. @returns whether there was one; another process may have closed them */
+  async function closePage({ saleId, returnUnits, actor, requestedAt }: Running): Promise<boolean> {
+    const sale = `sale ${saleId}`;
+    const { rows } = await pool.query<{ id: string; user_id: string }>(
+      `SELECT id, user_id ${LEFT('$1', '$2')} AND id <> ALL($3::uuid[]) AND user_id > $4 ORDER BY user_id LIMIT $5`,
+      [saleId, requestedAt, health.backingOff('order'), active.places.get(sale) ?? '', limits.expiryBatch],
     );
-    for (const order of results) {
-      instruments.transitions.inc({ to: transitionOf(order) });
-      health.succeeded(`order ${order.id}`);
-    }
-    await outbox?.publish(results.map(({ id }) => id));
-    return { closed: results.length, rejected };
+    const last = rows.at(-1);
+    if (last === undefined) return false;
+    const isMirrored = outbox !== null;
+    const closing = { from: ['pending', 'paid'], to: 'cancelled', returnUnits, isMirrored, actor } as const;
+    const ids = rows.map(({ id }) => id);
+    const { done } = await active.page(sale, ids, last.user_id, (some) =>
+      retried(() => closeOrders(pool, some, closing)),
+    );
+    for (const order of done) instruments.transitions.inc({ to: transitionOf(order) });
+    await outbox?.publish(done.map(({ id }) => id));
+    return true;
   }
 
   return {
@@ -135,28 +132,13 @@ export function createSaleRefunds(context: SaleRefundsContext): SaleRefunds {
       const { rows } = await pool.query<Running>(NEXT, [health.backingOff('sale')]);
       const [running] = rows;
       if (running === undefined) return 0;
+      if (await closePage(running)) return 1;
       const { saleId, requestedAt } = running;
-      const found = await pool.query<{ id: string; user_id: string }>(
-        `SELECT id, user_id ${LEFT('$1', '$2')} AND id <> ALL($3::uuid[]) AND user_id > $4 ORDER BY user_id LIMIT $5`,
-        [saleId, requestedAt, health.backingOff('order'), tried.get(saleId) ?? '', limits.expiryBatch],
-      );
-      const ids = found.rows.map(({ id }) => id);
-      const result = await close(running, ids).catch((error) => {
-        if (!isHeldUp(error) && !isAnswer(error)) throw error;
-        return { error }; // a lock holds up this sale: others go first
-      });
-      if ('error' in result) {
-        health.failed(`sale ${saleId}`, result.error);
-        return 1;
-      }
-      if (result.closed > 0 || (ids.length > 0 && result.rejected === 0)) return ids.length;
-      const last = found.rows.at(-1);
-      if (last === undefined) tried.delete(saleId);
-      else tried.set(saleId, last.user_id);
+      active.places.delete(`sale ${saleId}`);
       await pool.query(FINISH, [saleId, requestedAt]);
       const now = await readSaleRefund(saleId, pool);
       if (now === null) return 1; // a standby that lacks it was promoted meanwhile
-      // A sale of which a whole batch fails waits, and others go first.
+      // What is left backs off: so does the sale, and others go first.
       if (now.remaining > 0 && now.requestedAt === requestedAt.toISOString())
         health.failed(`sale ${saleId}`, new Error('orders of it cannot be refunded'));
       else health.succeeded(`sale ${saleId}`);
@@ -164,6 +146,3 @@ export function createSaleRefunds(context: SaleRefundsContext): SaleRefunds {
     },
   };
 }
-
-/** Rejected orders in one batch. */
-const MAX_REJECTIONS = 32;

@@ -109,9 +109,8 @@ function openTurns({ config, redis, postgres, shedder, reports }: CustomersConte
   const capacity = localCapacity(shedder, config.workers);
   const turns = postgresTurns(postgres);
   const health = reports.background.loop('turns');
-  const deleteSome = () => health.step('delete expired turns', () => turns.deleteExpired());
   const stopDeleting = repeatedly(limits.retention.everyMs, (isStopped) =>
-    untilNone(async () => (await deleteSome()) ?? 0, isStopped),
+    health.step('delete expired turns', () => untilNone(() => turns.deleteExpired(), isStopped)),
   );
   return { turns, capacity, stop: () => Promise.all([capacity.stop(), stopDeleting()]) };
 }

@@ -18,7 +18,7 @@
 import type { LoopHealth } from '../../concurrency/loop-health.ts';
 import { untilNone } from '../../concurrency/periodic.ts';
 import { limits } from '../../config/limits.ts';
-import { isolating } from './isolating.ts';
+import { drain } from './drain.ts';
 import { type PostgresStore, queryOnce } from './pool.ts';
 
 interface OldRows {
@@ -109,9 +109,7 @@ export function createRetention(
       return deleted.rows;
     };
     const ids = rows.map(({ id }) => id);
-    const rejected = (id: string, error: unknown) => health.failed(`${kind} ${id}`, error);
-    const { results } = await isolating(ids, remove, rejected, limits.retention.batch);
-    for (const { id } of results) health.succeeded(`${kind} ${id}`);
+    await drain({ health, kind, maxRejections: limits.retention.batch }, ids, remove);
     return rows.at(-1) ?? null;
   }
 
@@ -125,7 +123,7 @@ export function createRetention(
           last = await deleteBatch(table, old, last);
           return last === null ? 0 : 1;
         };
-        await untilNone(async () => (await health.step(`delete from ${table}`, batch)) ?? 0, isStopped);
+        await health.step(`delete from ${table}`, () => untilNone(batch, isStopped));
       }
     },
   };

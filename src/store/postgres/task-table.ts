@@ -28,7 +28,7 @@ import type pg from 'pg';
 import type { LoopHealth } from '../../concurrency/loop-health.ts';
 import type { ClaimedTask, Task, TaskKind, TaskState } from '../../domain/task.ts';
 import { isRowError } from '../failures/postgres.ts';
-import { isolating } from './isolating.ts';
+import { drain } from './drain.ts';
 import { type PostgresStore, queryOnce } from './pool.ts';
 import { fromRow } from './rows.ts';
 
@@ -98,15 +98,17 @@ const CLAIM_DUE = `${due('FOR UPDATE SKIP LOCKED')}
 
 const FIND_DUE = `${due('')} SELECT id FROM due ORDER BY run_at`;
 
-/** Tasks that were in a state for too long; `SKIP LOCKED` excludes those that are changing state. */
-const overdue = (state: TaskState, locking = '') =>
-  `SELECT id FROM tasks WHERE state = '${state}' AND updated_at < now() - $1 * interval '1 millisecond'
-     AND id <> ALL($3::bigint[]) LIMIT $2 ${locking}`;
+/** @param ms the parameter that holds an age, milliseconds */
+const isOlder = (ms: string) => `updated_at < now() - ${ms} * interval '1 millisecond'`;
 
-/** Updates the tasks among these that are in a state, except rows locked by another transaction. */
-const change = (from: string, set: string) => `
+/** Tasks that were in a state for too long. */
+const overdue = (state: TaskState) =>
+  `SELECT id FROM tasks WHERE state = '${state}' AND ${isOlder('$1')} AND id <> ALL($3::bigint[]) LIMIT $2`;
+
+/** Updates the tasks among these that are in a state and meet the condition, except rows locked by another transaction. */
+const change = (from: string, set: string, condition = 'true') => `
   WITH mine AS MATERIALIZED (
-    SELECT id FROM tasks WHERE id = ANY($1::bigint[]) AND state IN (${from}) FOR UPDATE SKIP LOCKED
+    SELECT id FROM tasks WHERE id = ANY($1::bigint[]) AND state IN (${from}) AND ${condition} FOR UPDATE SKIP LOCKED
   )
   UPDATE tasks SET ${set}, updated_at = now() WHERE id IN (SELECT id FROM mine) AND state IN (${from})`;
 
@@ -119,7 +121,7 @@ const retryOrDie = (attempts: string) =>
 
 const CLAIM = `${change(`'waiting', 'retry'`, TO_PROCESSING)} ${CLAIMED}`;
 
-/** Rejected tasks that one call isolates; tasks it has not reached wait for the next call. */
+/** Rejected tasks that one claim passes by; tasks it has not reached wait for the next one. */
 const MAX_REJECTIONS = 32;
 
 interface ClaimedRow extends Omit<ClaimedTask, 'id'> {
@@ -138,55 +140,43 @@ const WAITING_OF = `SELECT kind FROM unnest($1::text[]) AS kinds(kind)
 export function taskTable(postgres: PostgresStore, health: LoopHealth, unreceived: readonly TaskKind[] = []) {
   const { pool } = postgres;
   const count = async (sql: string, values: unknown[]) => (await pool.query(sql, values)).rowCount ?? 0;
-  const rejected = (id: string, error: unknown) => health.failed(`task ${id}`, error);
 
   /** @param statement updates the tasks of its first parameter and returns them */
-  async function changeEach<R extends { readonly id: string }>(
+  const changeEach = <R extends { readonly id: string }>(
     ids: readonly string[],
     statement: string,
     ...values: unknown[]
-  ): Promise<readonly R[]> {
-    const work = async (some: readonly string[]) =>
-      (await queryOnce<R>(pool, statement, [some, ...values])).rows;
-    const { results } = await isolating(ids, work, rejected, MAX_REJECTIONS);
-    for (const { id } of results) health.succeeded(`task ${id}`);
-    return results;
-  }
+  ): Promise<readonly R[]> =>
+    drain({ health, kind: 'task' }, ids, async (some) => {
+      const { rows } = await queryOnce<R>(pool, statement, [some, ...values]);
+      return rows;
+    });
 
-  /** Finds and updates tasks by one statement; when Postgres rejects it, by a search first. */
-  async function findAndChange<R extends { readonly id: string }>(
-    both: { readonly text: string; readonly values: readonly unknown[] },
-    find: { readonly text: string; readonly values: readonly unknown[] },
-    change: (ids: readonly string[]) => Promise<readonly R[]>,
-  ): Promise<readonly R[]> {
-    try {
-      return (await queryOnce<R>(pool, both.text, [...both.values])).rows;
-    } catch (error) {
-      if (!isRowError(error)) throw error;
-      const { rows } = await pool.query<{ id: string }>(find.text, [...find.values]);
-      return change(rows.map(({ id }) => id));
-    }
-  }
+  const find = async (text: string, ...values: unknown[]) =>
+    (await pool.query<{ id: string }>(text, values)).rows.map(({ id }) => id);
 
   /** @returns the number of tasks */
   async function reclaim(
     state: 'queued' | 'processing',
-    set: (parameter: string) => string,
+    set: string,
     olderMs: number,
     max: number,
     ...more: number[]
   ): Promise<number> {
-    const values = [olderMs, max, health.backingOff('task')];
-    const both = `WITH overdue AS MATERIALIZED (${overdue(state, 'FOR UPDATE SKIP LOCKED')})
-      UPDATE tasks SET ${set('$4')}, updated_at = now()
-      WHERE id IN (SELECT id FROM overdue) AND state = '${state}' RETURNING id`;
-    const each = `${change(`'${state}'`, set('$2'))} RETURNING id`;
-    const rows = await findAndChange(
-      { text: both, values: [...values, ...more] },
-      { text: overdue(state), values },
-      (ids) => changeEach(ids, each, ...more),
-    );
-    return rows.length;
+    const ids = await find(overdue(state), olderMs, max, health.backingOff('task'));
+    if (ids.length === 0) return 0;
+    const statement = `${change(`'${state}'`, set, isOlder('$2'))} RETURNING id`;
+    return (await changeEach(ids, statement, olderMs, ...more)).length;
+  }
+
+  /** Claims one by one, so that it claims no more than `max`. */
+  async function claimEach(max: number, ...without: unknown[]): Promise<readonly ClaimedRow[]> {
+    const claimed: ClaimedRow[] = [];
+    for (const id of await find(FIND_DUE, max + MAX_REJECTIONS, ...without)) {
+      if (claimed.length >= max) break;
+      claimed.push(...(await changeEach<ClaimedRow>([id], CLAIM)));
+    }
+    return claimed;
   }
 
   return {
@@ -195,17 +185,12 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth, unreceive
      * claims to one task exactly one succeeds.
      */
     async claimDue(max: number): Promise<readonly ClaimedTask[]> {
-      const backingOff = health.backingOff('task');
-      const rows = await findAndChange<ClaimedRow>(
-        { text: CLAIM_DUE, values: [max, backingOff, unreceived] },
-        { text: FIND_DUE, values: [max + MAX_REJECTIONS, backingOff, unreceived] },
-        async (ids) => {
-          const claimed: ClaimedRow[] = [];
-          for (const id of ids) {
-            if (claimed.length >= max) break;
-            claimed.push(...(await changeEach<ClaimedRow>([id], CLAIM)));
-          }
-          return claimed;
+      const without = [health.backingOff('task'), unreceived];
+      const rows = await queryOnce<ClaimedRow>(pool, CLAIM_DUE, [max, ...without]).then(
+        (claimed) => claimed.rows,
+        (error) => {
+          if (!isRowError(error)) throw error;
+          return claimEach(max, ...without);
         },
       );
       return rows.map((row) => ({ ...row, id: Number(row.id) }));
@@ -214,11 +199,10 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth, unreceive
     waitingOf: async (kinds: readonly TaskKind[]): Promise<ReadonlySet<string>> =>
       new Set((await pool.query<{ kind: string }>(WAITING_OF, [kinds])).rows.map(({ kind }) => kind)),
     /** Returns tasks queued for longer to `waiting`: an earlier version left them. @returns their number */
-    reclaimQueued: (olderMs: number, max: number) =>
-      reclaim('queued', () => `state = 'waiting'`, olderMs, max),
+    reclaimQueued: (olderMs: number, max: number) => reclaim('queued', `state = 'waiting'`, olderMs, max),
     /** Fails tasks processing for longer: their worker is gone. They are retried, or dead after the last attempt. @returns their number */
     reclaimProcessing: (olderMs: number, max: number, attempts: number) =>
-      reclaim('processing', retryOrDie, olderMs, max, attempts),
+      reclaim('processing', retryOrDie('$3'), olderMs, max, attempts),
     /** @returns false when the task was reclaimed */
     done: async ({ id, attempts }: ClaimedTask) =>
       (await count(
