@@ -62,7 +62,7 @@ ${all.map((suite) => `  ${suite.name.padEnd(12)}${suite.title}`).join('\n')}
   npm run bench -- --compare before/results.json after/results.json [--fail-on-regression] [--margin %]
   npm run bench -- --report results.json [sweep/results.json ...]
 
-Exit code: 0 every safe cell passed its audit and the unsafe ones failed theirs; 1 not so, or with --strict a missed goal;
+Exit code: 0 every safe cell passed its audit and the unsafe ones failed theirs; 1 not so;
 2 bad options; 130 interrupted (finished trials are reported).
 `;
 }

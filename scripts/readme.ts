@@ -11,8 +11,8 @@ import { quantity } from '../bench/kit/report/numbers.ts';
 import {
   comparisons,
   extraTables,
-  goalsTable,
   matrixTables,
+  ratiosTable,
   shortTable,
   sweepTable,
   type Table,
@@ -45,7 +45,7 @@ const axes = { rtt: 'rttMs', connections: 'connections', sales: 'sales' } as con
 function committed(name: string): Results | null {
   const file = new URL(`${folder}/${name}.json`, root);
   const results = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as Results) : null;
-  return results?.schema === 2 ? results : null;
+  return results?.schema === 3 ? results : null;
 }
 
 const sweeps = (): Results[] => Object.keys(axes).flatMap((axis) => committed(`sweep-${axis}`) ?? []);
@@ -280,7 +280,7 @@ function scriptsTable(results: Results): Table {
   return shortTable({ ...results, summary }, keys);
 }
 
-const goals = (results: Results): Table[] => [goalsTable(results)];
+const ratios = (results: Results): Table[] => [ratiosTable(results)];
 /** The generated parts of each page, by the name of their marks; null: nothing is committed to make them from. */
 const pages: Readonly<Record<string, Readonly<Record<string, () => string | null>>>> = {
   'README.md': {
@@ -314,10 +314,10 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
     strategies: () => measured('strategies', comparisons),
     measured: () => measured('locks', comparisons),
     sweeps: sweepTables,
-    limits: () => measured('limits', (one) => [...goals(one), ...comparisons(one), ...extraTables(one)]),
-    overload: () => measured('overload', goals),
-    memory: () => measured('memory', goals),
-    flat: () => measured('flat', goals),
+    limits: () => measured('limits', (one) => [...ratios(one), ...comparisons(one), ...extraTables(one)]),
+    overload: () => measured('overload', comparisons),
+    memory: () => measured('memory', comparisons),
+    flat: () => measured('flat', ratios),
     scale: () => measured('scale', comparisons),
     faults: () => measured('faults', (one) => matrixTables(one).slice(1)),
   },

@@ -28,9 +28,9 @@ import {
   quotients,
 } from './statistics.ts';
 import type { MetricInfo, Point } from './suite.ts';
-import { type GoalRow, ratesOf, type SummaryRow } from './summary.ts';
+import { type RatioRow, ratesOf, type SummaryRow } from './summary.ts';
 
-/** A metric of a cell at a point, or a ratio that has a goal, in one run. */
+/** A metric of a cell at a point, or a ratio of two cells, in one run. */
 interface Figure {
   /** "lua, connections 64", "lua ÷ bare". */
   readonly row: string;
@@ -97,7 +97,7 @@ function namer(runs: readonly Results[]): NameOf {
 }
 
 function figuresOf(run: Results, baseline: string | null, nameOf: NameOf): Figure[] {
-  const { summary, goals, metrics, layout } = run;
+  const { summary, ratios, metrics, layout } = run;
   const keys = [...new Set([layout.lead, ...layout.columns])];
   const shown = keys.flatMap((key) => metrics.filter((one) => one.key === key && one.better !== null));
   const ofCells = summary.flatMap((row): Figure[] => {
@@ -115,18 +115,21 @@ function figuresOf(run: Results, baseline: string | null, nameOf: NameOf): Figur
       return { row: nameOf(row), metric, isBaseline, plain, divided, noise };
     });
   });
-  return [...ofCells, ...goals.flatMap(ratioOf)];
+  const ofRatios = ratios.map((ratio) => {
+    const better = metrics.find(({ key }) => key === ratio.metric)?.better ?? null;
+    return ratioOf(ratio, better);
+  });
+  return [...ofCells, ...ofRatios];
 }
 
-/** A ratio that has a goal: both cells are of the same round, so nothing else has to be divided out. */
-function ratioOf({ metric: key, of, over, at: point = {}, atLeast, atMost, byRound }: GoalRow): Figure[] {
-  if (over === null) return [];
-  const better = atLeast === null ? 'lower' : atMost === null ? 'higher' : null;
+/** Both cells of a ratio are of the same round, so nothing else has to be divided out. */
+function ratioOf({ metric: key, of, over, at: point = {}, byRound }: RatioRow, better: Better): Figure {
   const plain = byRound.map(([, value]) => value);
   const metric = { key, title: key, unit: '×', better } as const;
   const row = `${of} ÷ ${over}${at(point)}`;
-  return [{ row, metric, isBaseline: false, plain, divided: plain, noise: 0 }];
+  return { row, metric, isBaseline: false, plain, divided: plain, noise: 0 };
 }
+type Better = MetricInfo['better'];
 
 /** Where no round had any before, and an interval above 0 has some now, it is more beyond measure; null: it is not, or no figure. */
 function fromNothing(now: readonly number[], old: readonly number[]): Interval | null {

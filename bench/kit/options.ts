@@ -55,8 +55,7 @@ export class Given {
 }
 
 /** The options that every suite has, as `commonSpecs` explains them. */
-export interface CommonOptions
-  extends Readonly<Record<'keep' | 'yes' | 'smoke' | 'strict' | 'canonical', boolean>> {
+export interface CommonOptions extends Readonly<Record<'keep' | 'yes' | 'smoke' | 'canonical', boolean>> {
   readonly rounds: number;
   readonly seed: number;
   readonly out: string;
@@ -83,7 +82,6 @@ const commonSpecs: OptionSpecs = {
   keep: { kind: 'flag', help: 'keep the databases of the trials' },
   yes: { kind: 'flag', help: 'agree that stampede:* keys in the Redis of REDIS_URL are deleted' },
   smoke: { kind: 'flag', help: 'one small round that only shows that everything works' },
-  strict: { kind: 'flag', help: 'a missed goal is a failure' },
   canonical: { kind: 'flag', help: 'after a success, replace the committed results of this suite' },
   help: { kind: 'flag', help: 'show this' },
 };
@@ -107,7 +105,7 @@ export function parseOptions<Options>(suite: Optioned<Options>, args: readonly s
   if (given.has('help') && mistakes.length === 0) return { kind: 'help' };
   const [has, smoke] = [(name: string) => given.has(name), given.has('smoke')];
   const common: CommonOptions = {
-    ...{ keep: has('keep'), yes: has('yes'), smoke, strict: has('strict'), canonical: has('canonical') },
+    ...{ keep: has('keep'), yes: has('yes'), smoke, canonical: has('canonical') },
     rounds: given.number('rounds', smoke ? suite.rounds.smoke : suite.rounds.canonical),
     seed: given.number('seed', 1),
     out: given.text('out', 'bench/results'),

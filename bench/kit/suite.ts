@@ -1,6 +1,6 @@
 /**
  * The interface of a suite. A suite is data and one function: the cells it compares, how to run one of them, what its
- * results mean, and which goals it has. The kit plans, rotates, measures noise, summarizes, writes and reports.
+ * results mean, and which ratios it shows. The kit plans, rotates, measures noise, summarizes, writes and reports.
  *
  *   Suite.plan(options) ─▶ cells × points × rounds ─▶ Session.runTrial ─▶ results ─▶ summary ─▶ results.json, report.*
  *
@@ -99,16 +99,14 @@ export interface Curve<Result = TrialBase> {
 /** A curve in results.json. */
 export type CurveInfo = Omit<Curve, 'read'>;
 
-/** A figure, or a ratio of two cells in the same round, that the design asks for. */
-export interface Goal {
+/** A metric of one cell ÷ that of another in the same round. */
+export interface Ratio {
   readonly metric: string;
   readonly of: string;
-  /** The divisor cell; null: the figure itself. */
-  readonly over: string | null;
-  readonly atLeast: number | null;
-  readonly atMost: number | null;
+  readonly over: string;
+  /** What it compares: "committed sales against fixed answers". */
   readonly what: string;
-  /** Where on the axes the goal holds; left out: at the leading point. */
+  /** Where on the axes; left out: at the leading point. */
   readonly at?: Point;
 }
 
@@ -138,8 +136,8 @@ export type Chart =
   | { readonly kind: 'curves'; readonly curve: string }
   /** A grid of words and colors, with a picture behind each cell. */
   | { readonly kind: 'matrix'; readonly matrix: number }
-  /** Each goal with its figure, its interval and its bound. */
-  | { readonly kind: 'goals' };
+  /** Each ratio with its interval. */
+  | { readonly kind: 'ratios' };
 
 /** Charts with a sentence or two above them. */
 export interface Section {
@@ -265,7 +263,8 @@ export interface Suite<
   readonly metrics: readonly Metric<Result>[];
   readonly curves: readonly Curve<Result>[];
   readonly checks: readonly CheckInfo<Result>[];
-  readonly goals: readonly Goal[];
+  /** Left out: it shows none. */
+  readonly ratios?: readonly Ratio[];
   verdict(result: Result, cell: CellBase): Verdict;
   readonly report: ReportLayout;
   tables?(results: readonly Result[]): readonly ExtraTable[];

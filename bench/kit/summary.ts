@@ -1,6 +1,6 @@
 /** Trials become rows: rank, ratios with interval, noise and verdict. Pure. */
 import { compare, type Interval, interval, meanOf, noiseFloor, quotients, type Rates } from './statistics.ts';
-import type { CellBase, CurvePoint, Goal, Planned, Point, Suite, TrialBase, Verdict } from './suite.ts';
+import type { CellBase, CurvePoint, Planned, Point, Ratio, Suite, TrialBase, Verdict } from './suite.ts';
 
 /** A value for each round, ascending. */
 type ByRound = readonly (readonly [round: number, value: number])[];
@@ -48,12 +48,10 @@ export interface Noise {
   readonly floor: number;
 }
 
-export interface GoalRow extends Goal {
+export interface RatioRow extends Ratio {
   /** Null: not measured. */
   readonly value: Interval | null;
   readonly byRound: ByRound;
-  /** By the median. */
-  readonly verdict: 'reached' | 'missed' | 'not measured';
 }
 
 /** A trial that could not be run. `missing`: this machine does not have its servers, which is no failure. */
@@ -244,33 +242,33 @@ function withBest(rows: Rows, ladder: Planned['ladder'], scale: Scale): Rows {
   });
 }
 
-/** A row for each goal whose cells and step were planned; a ratio is taken within a round. */
-export function goalRows(goals: readonly Goal[], rows: Rows, plan: Omit<Measured, 'baseline'>): GoalRow[] {
-  const { cells, ladder } = plan;
+/** A row for each ratio whose cells and step were planned; it is taken within a round. */
+export function ratioRows(
+  ratios: readonly Ratio[],
+  rows: Rows,
+  { cells, ladder }: Omit<Measured, 'baseline'>,
+): RatioRow[] {
   const names = new Set(cells.map(({ name }) => name));
   const lead: Point = ladder === null ? {} : { [ladder.axis]: ladder.lead };
-  const planned = goals.filter(({ of, over, at = {} }) => {
+  const planned = ratios.filter(({ of, over, at = {} }) => {
     const step = ladder === null ? undefined : at[ladder.axis];
     const isMeasured = step === undefined || ladder?.values.includes(step);
-    return isMeasured && names.has(of) && (over === null || names.has(over));
+    return isMeasured && names.has(of) && names.has(over);
   });
-  return planned.map((goal) => {
-    const { metric, of, over, atLeast, atMost, at = lead } = goal;
+  return planned.map((ratio) => {
+    const { metric, of, over, at = lead } = ratio;
     const axes = Object.entries(at);
     const isAt = ({ point }: SummaryRow): boolean => axes.every(([axis, n]) => point[axis] === n);
     const [row, by] = [of, over].map((name) => rows.find((one) => one.cell === name && isAt(one)));
     const counts = ![row, by].some((one) => one?.verdict?.startsWith('fail'));
-    const own = ratesOf(counts ? row : undefined, metric);
     const under = ratesOf(by, metric);
-    const byRound = [...own].flatMap(([round, rate]): [number, number][] => {
-      const divisor = over === null ? 1 : under.get(round);
-      return divisor ? [[round, rate / divisor]] : [];
-    });
-    const value = interval(byRound.map(([, quotient]) => quotient));
-    if (value === null) return { ...goal, value, byRound, verdict: 'not measured' };
-    const { median } = value;
-    const isReached = (atLeast === null || median >= atLeast) && (atMost === null || median <= atMost);
-    return { ...goal, value, byRound, verdict: isReached ? 'reached' : 'missed' };
+    const byRound = [...ratesOf(counts ? row : undefined, metric)].flatMap(
+      ([round, rate]): [number, number][] => {
+        const divisor = under.get(round);
+        return divisor ? [[round, rate / divisor]] : [];
+      },
+    );
+    return { ...ratio, value: interval(byRound.map(([, quotient]) => quotient)), byRound };
   });
 }
 

@@ -9,8 +9,8 @@ import type { CommonOptions } from '../../bench/kit/options.ts';
 import { schedule } from '../../bench/kit/plan.ts';
 import { forCommit, type Results, readResults, withLaterRows } from '../../bench/kit/results.ts';
 import { runSuite } from '../../bench/kit/run.ts';
-import type { CellBase, Goal, Planned, Suite, Trial, TrialBase } from '../../bench/kit/suite.ts';
-import { goalRows, summarize } from '../../bench/kit/summary.ts';
+import type { CellBase, Planned, Ratio, Suite, Trial, TrialBase } from '../../bench/kit/suite.ts';
+import { ratioRows, summarize } from '../../bench/kit/summary.ts';
 
 interface Made extends TrialBase {
   readonly rate: number;
@@ -47,7 +47,7 @@ const suite = (
   }),
   metrics: metricsOf([['rate', 'rate', '/s', '+', ({ rate }) => rate]], {}),
   checks: [{ key: 'oversold', title: 'oversold', read: ({ oversold }) => oversold }],
-  ...{ curves: [], goals: [] },
+  curves: [],
   verdict: ({ verdict }, { unsafe }) => (unsafe && verdict === 'fail' ? 'fail (expected)' : verdict),
   report: {
     ...{ title: '', leadText: '', noun: 'cell', sections: [], notes: [] },
@@ -68,7 +68,7 @@ async function run(of = suite(), changes: Partial<CommonOptions> = {}, stop = ne
   const code = await runSuite(of, null, {
     common: {
       ...{ rounds: 2, seed: 5, out, idleMs: 0, keep: false, yes: false },
-      ...{ smoke: false, strict: false, canonical: false },
+      ...{ smoke: false, canonical: false },
       ...changes,
     },
     stores: { databaseUrl: undefined, redisUrl: undefined },
@@ -89,7 +89,7 @@ describe('a run', () => {
     expect(shown).toMatch(/1 +fast +300/);
     expect(shown).toMatch(/trial 1 of 8 {2}round 1 of 2 {2}unsafe: starting/);
     const { plan, trials, summary, machine } = results();
-    expect(results()).toMatchObject({ schema: 2, suite: 'made-up', failures: [], partial: false });
+    expect(results()).toMatchObject({ schema: 3, suite: 'made-up', failures: [], partial: false });
     expect(plan).toMatchObject({ rounds: 2, seed: 5, trials: 8, options: { some: 'option' } });
     expect(plan.cells.map((one) => one.name)).toEqual(['unsafe', 'base', 'fast', 'base, A/A control']);
     expect(machine).toMatchObject({ redis: '7', postgres: 'not used', node: process.version });
@@ -139,12 +139,7 @@ describe('a run', () => {
     expect(results().broken).toMatchObject([{ missing: true, reason: 'no ZooKeeper' }]);
   });
 
-  it('fails for a missed goal only where goals are strict, and commits only a success', async () => {
-    const judged = async (atLeast: number, strict: boolean) => {
-      const goal: Goal = { metric: 'rate', of: 'fast', over: 'base', atLeast, atMost: null, what: '' };
-      return (await run(suite(usual, { goals: [goal] }), { strict })).code;
-    };
-    expect([await judged(5, false), await judged(5, true), await judged(2, true)]).toEqual([0, 1, 0]);
+  it('commits only a success', async () => {
     const committed = join(out, 'canonical', 'made-up.json');
     const failed = suite(() => ({ ...good(1), verdict: 'fail' }));
     await run(failed, { canonical: true });
@@ -159,7 +154,7 @@ describe('files of results', () => {
     await run();
     const results = await readResults(join(out, 'latest', 'results.json'));
     const other = join(import.meta.dirname, '../../package.json');
-    await expect(readResults(other)).rejects.toThrow('not results of schema 2');
+    await expect(readResults(other)).rejects.toThrow('not results of schema 3');
     const committed = JSON.parse(forCommit(results)) as Results;
     expect(committed.trials).toEqual([]);
     expect(committed.summary).toEqual(results.summary);
@@ -235,16 +230,14 @@ describe('the summary', () => {
     expect(all[1]!.values).toEqual({});
   });
 
-  it('judges goals by the median of ratios within a round, at their point', () => {
+  it('takes ratios within a round, at their point', () => {
     const { rows: all } = summary(rows({ a: [100, 200, 100], b: [40, 90, 45] }, { connections: 8 }));
-    const goal: Goal = { metric: 'rate', of: 'b', over: 'a', atLeast: 0.44, atMost: 0.5, what: '' };
+    const ratio: Ratio = { metric: 'rate', of: 'b', over: 'a', what: '' };
     const ladder = { axis: 'connections', values: [8], lead: 8 };
-    const judge = (one: Goal) => goalRows([one], all, { cells, ladder })[0];
-    expect(judge(goal)).toMatchObject({ verdict: 'reached', value: { median: 0.45 } });
-    expect(judge({ ...goal, atLeast: 0.46 })?.verdict).toBe('missed');
-    expect(judge({ ...goal, over: null, atLeast: 41, atMost: null })?.verdict).toBe('reached');
-    expect(judge({ ...goal, of: 'c' })?.verdict).toBe('not measured');
-    expect(judge({ ...goal, at: { connections: 64 } })).toBeUndefined();
-    expect(judge({ ...goal, of: 'not planned' })).toBeUndefined();
+    const row = (one: Ratio) => ratioRows([one], all, { cells, ladder })[0];
+    expect(row(ratio)).toMatchObject({ value: { median: 0.45 } });
+    expect(row({ ...ratio, of: 'c' })).toMatchObject({ value: null, byRound: [] });
+    expect(row({ ...ratio, at: { connections: 64 } })).toBeUndefined();
+    expect(row({ ...ratio, of: 'not planned' })).toBeUndefined();
   });
 });

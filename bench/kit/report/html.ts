@@ -13,7 +13,7 @@ import { quantity } from './numbers.ts';
 import { palette } from './palette.ts';
 import { curvePanels, sweepPanels } from './panels.ts';
 import { cellNames, compared, groupsOf, metricOf, sweptBy } from './rows.ts';
-import { allTables, glossary, goalsTable, type Table } from './table.ts';
+import { allTables, glossary, ratiosTable, type Table } from './table.ts';
 import { notices, prose, sentence } from './words.ts';
 
 const colors = `:root{color-scheme:light dark;${palette.light}}@media screen and (prefers-color-scheme:dark){:root{${palette.dark}}}`;
@@ -28,9 +28,9 @@ export function toHtml(results: Results, sweeps: readonly Results[] = []): strin
     drawnSection(one, `s${n}`, all, names),
   );
   const warnings = notices(results);
-  const isShown = layout.sections.some(({ charts }) => charts.some(({ kind }) => kind === 'goals'));
+  const isShown = layout.sections.some(({ charts }) => charts.some(({ kind }) => kind === 'ratios'));
   const isSwitched = layout.sections.some(({ charts }) => charts.some(({ kind }) => kind !== 'matrix'));
-  const tables = allTables(results, sweeps).filter(({ title }) => title !== 'Goals' || !isShown);
+  const tables = allTables(results, sweeps).filter(({ title }) => title !== 'Ratios' || !isShown);
   return html`<!doctype html>
 <html lang="en">
 <head>
@@ -96,7 +96,7 @@ function drawnChart(chart: Chart, id: string, all: readonly Results[], names: re
     const matrix = results.matrices?.[chart.matrix];
     return matrix === undefined ? nothing : matrixGrid(id, matrix);
   }
-  if (chart.kind === 'goals') return results.goals.length === 0 ? nothing : tableBox(goalsTable(results));
+  if (chart.kind === 'ratios') return results.ratios.length === 0 ? nothing : tableBox(ratiosTable(results));
   if (chart.kind === 'sweep') {
     const rows = compared(results.summary);
     return results.smoke

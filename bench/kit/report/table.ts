@@ -15,7 +15,7 @@ import {
   metricOf,
   sweptBy,
 } from './rows.ts';
-import { bestText, goalBound, goalFigure, goalName, pointText, rankText, worstCheck } from './words.ts';
+import { bestText, pointText, rankText, ratioName, worstCheck } from './words.ts';
 
 /** A column of text, or of figures, which are aligned to the right. */
 export type Column = readonly [title: string, align: 'left' | 'right'];
@@ -107,22 +107,13 @@ function otherFigures(results: Results, rows: Rows): Table {
   return tableOf('Other figures', results, rows, [cellField(results), ...fields, byRound]);
 }
 
-const signs = { reached: '✓', missed: '✗', 'not measured': '?' } as const;
-
-export function goalsTable(results: Results): Table {
-  const rows = results.goals.map((goal) => {
-    const { value, verdict } = goal;
-    const text = (amount: number): string => goalFigure(results, goal, amount);
-    const interval = value === null || value.rounds < 2 ? none : `${text(value.low)} … ${text(value.high)}`;
-    const median = value === null ? none : text(value.median);
-    return [goalName(goal), goalBound(results, goal), median, interval, `${signs[verdict]} ${verdict}`];
+export function ratiosTable({ ratios }: Results): Table {
+  const rows = ratios.map((ratio) => {
+    const { value } = ratio;
+    const interval = value === null || value.rounds < 2 ? none : range(value, '×');
+    return [ratioName(ratio), value === null ? none : figure(value.median, '×'), interval];
   });
-  const figureColumns: Column[] = [
-    ['median', 'right'],
-    ['95 %', 'right'],
-  ];
-  const columns: Column[] = [['goal', 'left'], ['bound', 'left'], ...figureColumns, ['verdict', 'left']];
-  return { title: 'Goals', columns, rows };
+  return { title: 'Ratios', columns: columnsOf(['ratio', 'median', '95 %'], 'right'), rows };
 }
 
 /** One metric along an axis: a line for each cell, a column for each value. Null: the axis was not swept. */
@@ -197,11 +188,11 @@ export function glossary({ metrics, checks, summary, plan, layout }: Results): T
 
 /** Every table of a report, in the order in which both formats show them. */
 export function allTables(results: Results, sweeps: readonly Results[]): Table[] {
-  const { layout, goals } = results;
+  const { layout, ratios } = results;
   const [group, ...more] = groupsOf(results);
   const swept = layout.sections.flatMap(({ charts }) => charts.filter((chart) => chart.kind === 'sweep'));
   const tables = [
-    ...(goals.length === 0 ? [] : [goalsTable(results)]),
+    ...(ratios.length === 0 ? [] : [ratiosTable(results)]),
     ...comparisons(results),
     ...extraTables(results),
     ...matrixTables(results),

@@ -1,7 +1,7 @@
 /** The report as text: a summary on a terminal, and the whole in Markdown. */
 import type { Results } from '../results.ts';
 import { compared, findingsOf } from './rows.ts';
-import { allTables, comparisons, extraTables, glossary, goalsTable, type Table } from './table.ts';
+import { allTables, comparisons, extraTables, glossary, ratiosTable, type Table } from './table.ts';
 import { noiseText, notices, prose, sentence } from './words.ts';
 
 /** Most findings of a cell on a terminal; the report has all. */
@@ -9,9 +9,9 @@ const shownFindings = 2;
 
 const joined = (texts: readonly string[]): string => texts.filter((text) => text !== '').join('\n\n');
 
-/** Terminal output at a run's end: the comparison, the goals, what went wrong, and the sentence. */
+/** Terminal output at a run's end: the comparison, the ratios, what went wrong, and the sentence. */
 export function toTerminal(results: Results): string {
-  const { summary, goals, noise } = results;
+  const { summary, ratios, noise } = results;
   const tables = comparisons(results).map((table, _, { length }) =>
     length === 1 ? terminalTable(table) : `${table.title}\n${terminalTable(table)}`,
   );
@@ -23,7 +23,7 @@ export function toTerminal(results: Results): string {
   return joined([
     ...tables,
     ...extraTables(results).map((table) => `${table.title}\n${terminalTable(table)}`),
-    goals.length === 0 ? '' : terminalTable(goalsTable(results)),
+    ratios.length === 0 ? '' : terminalTable(ratiosTable(results)),
     findings.join('\n'),
     noise === null ? '' : noiseText(results),
     notices(results)

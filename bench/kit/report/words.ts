@@ -4,8 +4,8 @@ import { shortCommit } from '../../../lab/kit/machine.ts';
 import { number } from '../../../lab/kit/text.ts';
 import type { Results } from '../results.ts';
 import type { Point } from '../suite.ts';
-import type { GoalRow, SummaryRow } from '../summary.ts';
-import { figure, plural, quantity, range, when, withUnit } from './numbers.ts';
+import type { RatioRow, SummaryRow } from '../summary.ts';
+import { figure, plural, quantity, range, when } from './numbers.ts';
 import {
   axisOf,
   cellsIn,
@@ -18,10 +18,10 @@ import {
   metricOf,
 } from './rows.ts';
 
-/** The run in two or three sentences: correctness, the first of the ranking, goals. */
+/** The run in two or three sentences: correctness, the first of the ranking. */
 export function sentence(results: Results): string {
   if (results.summary.length === 0) return 'No trial was finished.';
-  return [...acrossMatrices(results), audited(results), fastest(results), goalsReached(results)]
+  return [...acrossMatrices(results), audited(results), fastest(results)]
     .filter((text) => text !== '')
     .join(' ');
 }
@@ -84,31 +84,10 @@ export function bestText({ best }: SummaryRow, results: Results): string {
   return `${figure(best.value.median, unit)} at ${number(best.point[plan.ladder.axis] ?? plan.ladder.lead)}`;
 }
 
-/** A smoke run is too small to judge a goal. */
-function goalsReached({ goals, smoke }: Results): string {
-  if (goals.length === 0 || smoke) return '';
-  const missed = goals.filter(({ verdict }) => verdict !== 'reached').map(goalName);
-  const reached = `${goals.length - missed.length} of ${quantity(goals.length, 'goal')} reached`;
-  return missed.length === 0 ? `${reached}.` : `${reached}; not reached: ${missed.join(', ')}.`;
-}
-
-/** "sold-out ÷ bare: sold-out answers, against fixed answers, 128 connections", "for-update: p99 of admitted attempts". */
-export function goalName({ of, over, what, at = {} }: GoalRow): string {
+/** "sold-out ÷ bare: sold-out answers, against fixed answers, 128 connections". */
+export function ratioName({ of, over, what, at = {} }: RatioRow): string {
   const where = Object.entries(at).map(([axis, value]) => `, ${number(value)} ${axis}`);
-  return `${over === null ? of : `${of} ÷ ${over}`}: ${what}${where.join('')}`;
-}
-
-/** A value of the goal's metric; a ratio has no unit. */
-export const goalFigure = (results: Results, { metric, over }: GoalRow, value: number): string =>
-  over === null ? withUnit(value, metricOf(results, metric).unit) : figure(value, '×');
-
-/** "at least 0.40", "0.85 … 1.15". */
-export function goalBound(results: Results, goal: GoalRow): string {
-  const { atLeast, atMost } = goal;
-  const least = atLeast === null ? '' : goalFigure(results, goal, atLeast);
-  const most = atMost === null ? '' : goalFigure(results, goal, atMost);
-  if (least !== '' && most !== '') return `${least} … ${most}`;
-  return least === '' ? `at most ${most}` : `at least ${least}`;
+  return `${of} ÷ ${over}: ${what}${where.join('')}`;
 }
 
 /** How far apart two identical rows of the run were. */

@@ -252,7 +252,6 @@ Every server and process is started by the bench and ends with it; locks whose s
   metrics,
   curves: [],
   checks: [],
-  goals: [],
   verdict(result, { unsafe }) {
     if (result.subject === 'lock') return null; // the matrix judges it
     if (isBroken(result)) return unsafe ? 'fail (expected)' : 'fail';

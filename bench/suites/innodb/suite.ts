@@ -211,7 +211,6 @@ export const innodbSuite: Suite<Options, InnodbCell, InnodbResult> = {
       read: ({ rates }) => ways.reduce((sum, way) => sum + rates[way].drift, 0),
     },
   ],
-  goals: [],
   verdict: ({ findings }) => (findings.length === 0 ? 'pass' : 'fail'),
   report: {
     title: 'Row locks of InnoDB',

@@ -1,6 +1,6 @@
-/** The cells that are measured against the platform, and their goals (section 10 of the design). */
+/** The cells that are measured against the platform, and their ratios. */
 import { bars, curves, stackedBars, sweep } from '../../kit/charts.ts';
-import type { CellBase, Chart, Goal } from '../../kit/suite.ts';
+import type { CellBase, Chart, Ratio } from '../../kit/suite.ts';
 import type { Streams } from './streams.ts';
 
 export interface LimitCell extends CellBase {
@@ -76,49 +76,30 @@ const limitCells: readonly LimitCell[] = [
   cell('pgbench', statements, { kind: 'pgbench' }),
 ];
 
-/** Bounds of a metric or, with `over`, of its ratio to that of another cell. */
-type Bound = readonly [
-  of: string,
-  metric: string,
-  over: string | null,
-  least: number | null,
-  most: number | null,
-];
-const goal = ([of, metric, over, atLeast, atMost]: Bound, what: string, connections?: number): Goal => ({
-  ...{ of, metric, over, atLeast, atMost, what },
+const ratio = (of: string, over: string, what: string, metric = rate, connections?: number): Ratio => ({
+  ...{ metric, of, over, what },
   ...(connections !== undefined && { at: { connections } }),
 });
 const rate = 'perSecond';
+const cpu = 'serviceCpuUs';
+const cpuText = 'CPU of the service for an attempt';
 
 const steps = [64, 128, 256, 512] as const;
-/** Least ratio of committed sales to node:http's answers, and least use of the service's processor, at each step. */
-const committed = { 'group-commit': [0.4, 0.45, 0.5, 0.55], lua: [0.32, 0.36, 0.45, 0.52] };
-const busy = [0.85, 0.9, 0.9, 0.9];
-const ladder = Object.entries(committed).flatMap(([of, shares]) =>
-  steps.flatMap((connections, n) => [
-    goal([of, rate, 'bare', shares[n]!, null], 'committed sales against fixed answers', connections),
-    goal([of, 'utilization', null, busy[n]!, null], 'the service’s processor is busy', connections),
-  ]),
+const toBare = ['group-commit', 'lua'].flatMap((of) =>
+  steps.map((connections) => ratio(of, 'bare', 'committed sales against fixed answers', rate, connections)),
 );
-const limitGoals: readonly Goal[] = [
-  ...ladder,
-  goal(['lua-tickets', rate, 'lua', 0.9, null], 'purchases with tickets, against trusted callers'),
-  goal(['lua-tickets', 'serviceCpuUs', 'lua', null, 1.11], 'the same by CPU of the service for an attempt'),
-  goal(['lua-console', rate, 'lua', 0.95, null], 'purchases beside 50 consoles, against none'),
-  goal(['lua-accepted', rate, 'bare', 0.55, null], 'sales that Redis decided, against fixed answers'),
-  goal(['sold-out', rate, 'bare', 0.95, null], 'sold-out answers, against fixed answers'),
-  goal(['group-commit', 'serviceCpuUs', 'bare', null, 1.6], 'CPU of the service for an attempt'),
-  goal(['lua', 'serviceCpuUs', 'bare', null, 2.2], 'CPU of the service for an attempt'),
-  goal(['group-commit-100', rate, 'group-commit', 0.85, null], 'speed on 100 sales, against one'),
-  goal(
-    ['group-commit', rate, 'for-update', 30, null],
-    'orders of one hot sale, in batches against one by one',
-  ),
-  goal(
-    ['for-update', rate, 'pgbench', 0.8, null],
-    'the service, against pgbench with the same statements',
-    64,
-  ),
+const limitRatios: readonly Ratio[] = [
+  ...toBare,
+  ratio('lua-tickets', 'lua', 'purchases with tickets, against trusted callers'),
+  ratio('lua-tickets', 'lua', 'the same by CPU of the service for an attempt', cpu),
+  ratio('lua-console', 'lua', 'purchases beside 50 consoles, against none'),
+  ratio('lua-accepted', 'bare', 'sales that Redis decided, against fixed answers'),
+  ratio('sold-out', 'bare', 'sold-out answers, against fixed answers'),
+  ratio('group-commit', 'bare', cpuText, cpu),
+  ratio('lua', 'bare', cpuText, cpu),
+  ratio('group-commit-100', 'group-commit', 'speed on 100 sales, against one'),
+  ratio('group-commit', 'for-update', 'orders of one hot sale, in batches against one by one'),
+  ratio('for-update', 'pgbench', 'the service, against pgbench with the same statements', rate, 64),
 ];
 
 /** Whether the cost of an attempt stays flat. */
@@ -130,10 +111,10 @@ const flatCells: readonly LimitCell[] = [
   cell('buyers-1000', 'the same on one sale with 1,000 earlier buyers', { buyers: 1_000 }),
   cell('buyers-1000000', 'the same on one sale with 1,000,000 earlier buyers', { buyers: 1_000_000 }),
 ];
-const flatGoals: readonly Goal[] = [
-  goal(['sales-1000', rate, 'sales-1', 0.85, 1.15], 'speed with 1,000 sales, against one'),
-  goal(['sales-1000-spread', rate, 'sales-1', 0.85, 1.15], 'speed on 1,000 sales in turn, against one'),
-  goal(['buyers-1000000', rate, 'buyers-1000', 0.85, 1.15], 'speed with 1,000,000 buyers, against 1,000'),
+const flatRatios: readonly Ratio[] = [
+  ratio('sales-1000', 'sales-1', 'speed with 1,000 sales, against one'),
+  ratio('sales-1000-spread', 'sales-1', 'speed on 1,000 sales in turn, against one'),
+  ratio('buyers-1000000', 'buyers-1000', 'speed with 1,000,000 buyers, against 1,000'),
 ];
 
 const million = { answer: 'any', stock: 1_000_000 } as const;
@@ -141,10 +122,6 @@ const memoryCells: readonly LimitCell[] = [
   cell('mixed', '`lua`: a million attempts is sold, the others are sold out', million),
   cell('accepted', early, { answer: 'any', confirm: 'accepted' }),
 ];
-const memoryGoals = memoryCells.map(({ name }) =>
-  goal([name, 'growth', null, null, 0.15], 'memory stays flat'),
-);
-
 /** What an attempt costs on one server and on a cluster: the basis for estimates of other machines. */
 const clusterCells = [1, 3].flatMap((masters) =>
   [1, 2].flatMap((processes) =>
@@ -178,7 +155,7 @@ export interface Kind {
   readonly title: string;
   readonly report: string;
   readonly cells: readonly LimitCell[];
-  readonly goals: readonly Goal[];
+  readonly ratios: readonly Ratio[];
   readonly connections: readonly number[];
   /** How long each step takes. */
   readonly seconds: number;
@@ -192,7 +169,7 @@ export interface Kind {
 const usualKind = { connections: [512], seconds: 4, rounds: 5, lead: 'perSecond', pin: 'auto' } as const;
 export const kinds: Readonly<Record<'limits' | 'flat' | 'memory' | 'scale', Kind>> = {
   limits: {
-    ...{ ...usualKind, cells: limitCells, goals: limitGoals, connections: steps },
+    ...{ ...usualKind, cells: limitCells, ratios: limitRatios, connections: steps },
     title: 'Measures the service against the limits of the platform under it.',
     report: 'Stampede against the limits of its platform',
     charts: [
@@ -201,19 +178,19 @@ export const kinds: Readonly<Record<'limits' | 'flat' | 'memory' | 'scale', Kind
     ],
   },
   flat: {
-    ...{ ...usualKind, cells: flatCells, goals: flatGoals },
+    ...{ ...usualKind, cells: flatCells, ratios: flatRatios },
     title: 'Measures whether the cost of an attempt stays flat with many sales and many buyers.',
     report: 'Whether the cost of an attempt stays flat',
     charts: [bars('Answers a second', 'perSecond')],
   },
   memory: {
-    ...{ ...usualKind, cells: memoryCells, goals: memoryGoals, seconds: 240, rounds: 1, lead: 'growth' },
+    ...{ ...usualKind, cells: memoryCells, ratios: [], seconds: 240, rounds: 1, lead: 'growth' },
     title: 'Measures the memory of one service under millions of attempts.',
     report: 'Memory of one service',
     charts: [curves('memory')],
   },
   scale: {
-    ...{ ...usualKind, cells: scaleCells, goals: [], connections: [1, 64, 512], rounds: 3, pin: 'none' },
+    ...{ ...usualKind, cells: scaleCells, ratios: [], connections: [1, 64, 512], rounds: 3, pin: 'none' },
     title: 'Measures what an attempt costs with one Redis and with a cluster, and with several processes.',
     report: 'What an attempt costs, by servers and processes',
     charts: [

@@ -81,8 +81,8 @@ const notes = [
   'Each cell has a server and empty stores in each round: a warm-up, then the same closed loop at each number of connections. Every attempt is another customer’s, except in the cells of repeats. Ratios are taken within a round.',
   'After the load an audit counts orders, counters and points in Postgres, compares them with Redis and with the answers.',
 ];
-const goalText = 'Medians over the rounds, with their interval.';
-const goalSection = { title: 'Goals', text: goalText, charts: [{ kind: 'goals' }] } as const;
+const ratioText = 'Medians over the rounds, with their interval.';
+const ratioSection = { title: 'Ratios', text: ratioText, charts: [{ kind: 'ratios' }] } as const;
 
 const curve: Curve<LimitResult> = {
   ...{ key: 'memory', title: 'Memory of the service' },
@@ -90,20 +90,20 @@ const curve: Curve<LimitResult> = {
   read: ({ memory }) => memory,
 };
 
-const layoutOf = ({ report: title, lead, charts, goals }: Kind): ReportLayout => ({
+const layoutOf = ({ report: title, lead, charts, ratios }: Kind): ReportLayout => ({
   ...{ title, lead, leadText: 'answers a second', noun: 'cell', passed: 'agree in all stores', notes },
   columns: (lead === 'growth'
     ? [...memoryRows, ...rows.slice(-1), ...rows.slice(0, 1), ...storedRows]
     : rows
   ).map(([key]) => key),
-  sections: [...(goals.length > 0 ? [goalSection] : []), { title: 'Figures', text: '', charts }],
+  sections: [...(ratios.length > 0 ? [ratioSection] : []), { title: 'Figures', text: '', charts }],
 });
 
 const pins = ['auto', 'split', 'none'] as const;
 const pinned =
   'the server alone on the first processor, the load on the last, the stores on all but the first';
 const specs = ({ connections, seconds, pin }: Kind): OptionSpecs => ({
-  cells: { kind: 'names', help: 'which cells; a goal needs both of its cells (all)' },
+  cells: { kind: 'names', help: 'which cells; a ratio needs both of its cells (all)' },
   profile: { kind: 'flag', help: 'profile the service: with lua, unless --cells names others' },
   trace: { kind: 'flag', help: 'record the batches of the service, and how long each waited and took' },
   duration: { kind: 'seconds', min: 0.1, max: 3_600, help: `seconds of each step (${seconds}; smoke 0.5)` },
@@ -164,7 +164,7 @@ function suiteOf(name: keyof typeof kinds): Suite<LimitOptions, LimitCell, Limit
     },
     metrics: metricsOf([...rows, ...memoryRows, ...storedRows], help),
     curves: name === 'memory' ? [curve] : [],
-    ...{ checks: [], goals: kind.goals, report: layoutOf(kind) },
+    ...{ checks: [], ratios: kind.ratios, report: layoutOf(kind) },
     verdict: ({ passed }: LimitResult) => (passed === null ? null : passed ? 'pass' : 'fail'),
     tables(results) {
       const profiled = results.filter(({ shares }) => shares.length > 0).slice(0, 1);

@@ -203,7 +203,6 @@ Every server is started by the bench and ends with it; locks whose servers are n
       read: ({ overlaps }) => overlaps,
     },
   ],
-  goals: [],
   verdict: ({ overlaps }: LockResult, { unsafe }: CellBase) =>
     overlaps === 0 ? 'pass' : unsafe ? 'fail (expected)' : 'fail',
   report,

@@ -19,7 +19,7 @@ import { type Environment, needBuild } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import type { Given } from '../../kit/options.ts';
 import { layoutOf, processorsHere } from '../../kit/pin.ts';
-import type { Bare, CellBase, Curve, Goal, Suite, Trial, TrialBase, Unit, Verdict } from '../../kit/suite.ts';
+import type { Bare, CellBase, Curve, Suite, Trial, TrialBase, Unit, Verdict } from '../../kit/suite.ts';
 import { buyerName, poisson } from '../../load/attempts.ts';
 import { chooseGenerator, generatorNames } from '../../load/generator.ts';
 import { type OpenResult, runOpenLoop, warmGeneratorUp } from '../../load/open.ts';
@@ -175,19 +175,6 @@ const curves: readonly Curve<OverloadResult>[] = [
   { key: 'recovery', title: 'Recovery', x: after, y: y('accepted', '/s'), read: (r) => r.acceptedPerSecond },
 ];
 
-type Bound = readonly [metric: string, atLeast: number | null, atMost: number | null, what: string];
-const bounds: readonly Bound[] = [
-  ['times', 9.5, null, 'the load is ten times the capacity'],
-  ['admittedP99Ms', null, 250, 'admitted attempts stay fast'],
-  ['busyP99Ms', null, 250, 'shed attempts are answered at once'],
-  ['other', null, 0, 'every attempt is admitted or answered busy'],
-  ['crashes', null, 0, 'the service does not crash'],
-  ['recoveryMs', null, 2_000, 'full speed soon after the load'],
-];
-const goals = known.flatMap((of) =>
-  bounds.map(([metric, atLeast, atMost, what]): Goal => ({ metric, of, over: null, atLeast, atMost, what })),
-);
-
 export const overloadSuite: Suite<Options, CellBase, OverloadResult> = {
   name: 'overload',
   title: 'Sends many times its capacity to a service, and shows what becomes of it and how soon it recovers.',
@@ -239,7 +226,6 @@ export const overloadSuite: Suite<Options, CellBase, OverloadResult> = {
   metrics,
   curves,
   checks: [],
-  goals,
   verdict: ({ verdict }, { unsafe }) => (unsafe && verdict === 'fail' ? 'fail (expected)' : verdict),
   report: {
     title: 'Overload and recovery',
@@ -247,10 +233,7 @@ export const overloadSuite: Suite<Options, CellBase, OverloadResult> = {
     leadText: 'accepted attempts a second before the overload',
     noun: 'strategy',
     columns: metrics.map(({ key }) => key),
-    sections: [
-      { title: 'Goals', text: '', charts: [{ kind: 'goals' }] },
-      { title: 'Over time', text: '', charts: curves.map(({ key }) => curvesOf(key)) },
-    ],
+    sections: [{ title: 'Over time', text: '', charts: curves.map(({ key }) => curvesOf(key)) }],
     notes: [
       'An attempt belongs to the second in which it was due, and its latency counts from that moment. Sales do not sell out.',
     ],

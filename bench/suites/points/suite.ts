@@ -199,7 +199,6 @@ export const pointsSuite: Suite<Options, PointsCell, PointsResult> = {
   metrics,
   curves: [],
   checks: [],
-  goals: [],
   verdict({ duplicates, point }, { unsafe }) {
     // Within one process the lock's local queue serializes awards, whatever Redis loses.
     if (unsafe && point.processes === 1) return null;

@@ -173,7 +173,6 @@ them. pgbench and wrk are used where they are installed. BENCH_SERVICE=[user@]ho
     },
   ],
   checks,
-  goals: [],
   verdict,
   report,
 };

@@ -187,7 +187,6 @@ export const tasksSuite: Suite<Options, TasksCell, TasksResult> = {
   metrics,
   curves: [],
   checks: [],
-  goals: [],
   verdict: ({ left, repeats }) => (left === 0 && repeats.beforeKill === 0 ? 'pass' : 'fail'),
   report: {
     title: 'Tasks under a lock and with SKIP LOCKED',
