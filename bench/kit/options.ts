@@ -1,7 +1,7 @@
 /** The one option parser: options are data, all mistakes are reported together, and `--help` is made from the same data. */
 import { parseArgs } from 'node:util';
 import * as z from 'zod';
-import { unknownOption } from '../../src/config/suggest.ts';
+import { suggestion, unknownOption } from '../../src/config/suggest.ts';
 
 /** `seconds` become ms. `names`, `wholes` and `numbers` are separated by commas. */
 type Kind = 'flag' | 'whole' | 'number' | 'seconds' | 'wholes' | 'numbers' | 'names' | 'choice' | 'text';
@@ -12,11 +12,28 @@ export interface OptionSpec {
   readonly help: string;
   readonly min?: number;
   readonly max?: number;
-  /** The values that a `choice` may have. */
+  /** The values that a `choice`, or each of `names`, may have. */
   readonly choices?: readonly string[];
+  /** What one of `names` is called in a mistake: "strategy". */
+  readonly noun?: string;
 }
 
 export type OptionSpecs = Readonly<Record<string, OptionSpec>>;
+
+/** An option with one number, or several, within bounds. */
+export const sized = (kind: Kind, min: number, max: number, help: string): OptionSpec => ({
+  ...{ kind, min, max, help },
+});
+
+/** An option that names some of these. @param noun what one of them is called: "strategy" */
+export const named = (choices: readonly string[], noun: string, help: string): OptionSpec => ({
+  ...{ kind: 'names', choices, noun, help },
+});
+
+/** An option with one of these values. */
+export const oneOf = (choices: readonly string[], help: string): OptionSpec => ({
+  ...{ kind: 'choice', choices, help },
+});
 
 /** The given options, parsed; any other option has the caller's default. */
 export class Given {
@@ -166,9 +183,22 @@ export function readOptions(specs: OptionSpecs, args: readonly string[], mistake
       const { success, data } = schemaOf(spec).safeParse(value);
       if (success) given.values.set(name, data);
       else mistakes.push(`${rawName} ${value}: must be ${wanted(spec)}`);
+      if (success && spec.kind === 'names') mistakes.push(...unknownNames(rawName, spec, data as string[]));
     }
   }
   return given;
+}
+
+function unknownNames(
+  rawName: string,
+  { choices, noun = '' }: OptionSpec,
+  names: readonly string[],
+): string[] {
+  if (choices === undefined) return [];
+  const unknown = names.filter((one) => !choices.includes(one));
+  return unknown.map(
+    (one) => `${rawName}: there is no ${noun}${noun && ' '}"${one}"${suggestion(one, choices)}`,
+  );
 }
 
 const whole = /^\d+$/;

@@ -38,11 +38,14 @@ export function expand(list: string): number[] {
   });
 }
 
-/** Pure. @returns the layout, or why processors cannot be split */
-export function layoutOf(split: boolean, { allowed, taskset }: Processors): Layout | string {
-  const text = 'processors shared by all';
-  const generatorCount = allowed.length || cpus().length;
-  if (!split) return { server: null, generator: null, stores: null, generatorCount, text };
+/** Nothing is pinned. */
+export const sharedLayout = ({ allowed }: Pick<Processors, 'allowed'>): Layout => ({
+  ...{ server: null, generator: null, stores: null },
+  ...{ generatorCount: allowed.length || cpus().length, text: 'processors shared by all' },
+});
+
+/** @returns the layout, or why processors cannot be split */
+export function splitLayout({ allowed, taskset }: Processors): Layout | string {
   const [first, ...others] = allowed.map(String);
   const last = others.at(-1);
   if (!taskset) return 'there is no taskset';

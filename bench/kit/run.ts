@@ -158,7 +158,7 @@ async function resultsOf(run: Run): Promise<Results> {
     return { name, summary, unsafe, control };
   });
   const { rows: summary, noise } = summarize(suite, { cells, baseline, ladder }, results);
-  const plain = <T extends object>(items: readonly T[]): T[] => JSON.parse(JSON.stringify(items)); // without functions
+  const plain = <T extends object>(items: readonly T[] = []): T[] => JSON.parse(JSON.stringify(items)); // without functions
   return {
     schema: 3,
     suite: suite.name,

@@ -261,8 +261,8 @@ export interface Suite<
   ): Promise<Planned<Cell> | { readonly mistakes: readonly string[] }>;
   open(options: Options, environment: Environment): Promise<Session<Cell, Result>>;
   readonly metrics: readonly Metric<Result>[];
-  readonly curves: readonly Curve<Result>[];
-  readonly checks: readonly CheckInfo<Result>[];
+  readonly curves?: readonly Curve<Result>[];
+  readonly checks?: readonly CheckInfo<Result>[];
   /** Left out: it shows none. */
   readonly ratios?: readonly Ratio[];
   verdict(result: Result, cell: CellBase): Verdict;

@@ -110,7 +110,7 @@ function rowOf(suite: Judged, cell: CellBase, results: readonly TrialBase[]): Su
     values: valuesOf(suite, counted),
     ...{ toBaseline: null, comparison: null, best: null, rank: null, tie: false },
     curves: curvesOf(suite, counted),
-    checks: Object.fromEntries(suite.checks.map(({ key, read }) => [key, worst(results.map(read))])),
+    checks: Object.fromEntries((suite.checks ?? []).map(({ key, read }) => [key, worst(results.map(read))])),
     verdict: worstVerdict(verdicts, cell.unsafe),
     findings: results.flatMap(({ round, findings, invalid }) =>
       [...findings, ...invalid.map((why) => `not counted: ${why}`)].map((text) => `round ${round}: ${text}`),
@@ -138,7 +138,7 @@ function valuesOf({ metrics }: Judged, results: readonly TrialBase[]): Values {
 function curvesOf({ metrics, curves, report }: Judged, results: readonly TrialBase[]): SummaryRow['curves'] {
   const lead = metrics.find(({ key }) => key === report.lead);
   const rate = (result: TrialBase): number => lead?.read(result) ?? 0;
-  const drawn = curves.flatMap((curve): [string, readonly CurvePoint[]][] => {
+  const drawn = (curves ?? []).flatMap((curve): [string, readonly CurvePoint[]][] => {
     const having = results.filter((result) => (curve.read(result) ?? []).length > 0);
     const middle = having.sort((a, b) => rate(a) - rate(b))[(having.length - 1) >> 1];
     return middle === undefined ? [] : [[curve.key, curve.read(middle) ?? []]];

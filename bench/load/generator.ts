@@ -8,14 +8,14 @@ import { wrkGenerator } from './wrk.ts';
 
 export const generatorNames = ['auto', 'wrk', 'autocannon'] as const;
 
-/** @returns the generator, or the mistake in the choice */
+/** @throws when the wanted one is not installed */
 export function chooseGenerator(
   wanted: (typeof generatorNames)[number],
   layout: Layout,
   folder: string,
-): Generator | string {
+): Generator {
   const program = findProgram('wrk');
-  if (wanted === 'wrk' && program === null) return '--generator wrk: wrk is not installed';
+  if (wanted === 'wrk' && program === null) throw new Error('--generator wrk: wrk is not installed');
   if (wanted === 'autocannon' || program === null) return autocannonGenerator(layout, folder);
   const version =
     /^wrk \S+/m.exec(spawnSync(program, ['-v'], { encoding: 'utf8' }).stdout ?? '')?.[0] ?? 'wrk';

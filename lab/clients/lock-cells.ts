@@ -1,6 +1,5 @@
 /** The compared locks: those of the registry, three libraries, and a control that locks nothing. */
 import { readFileSync } from 'node:fs';
-import { suggestion } from '../../src/config/suggest.ts';
 import type { LockDescription } from '../../src/locks/lock.ts';
 import { locks } from '../../src/locks/registry.ts';
 
@@ -72,18 +71,11 @@ export const onValkey: readonly LockCell[] = ['redis-owner', 'redis-watchdog'].m
   name: `${lock}-valkey`,
 }));
 
-/** The named locks, in the order of the list, and every mistake in the names. */
-export function chosenLocks(
+/** What an option may name: these locks, or all of them. */
+export const namesOf = (list: readonly LockCell[]): string[] => [...list.map(({ name }) => name), 'all'];
+
+/** The named locks, in the order of the list. */
+export const chosenLocks = (
   names: readonly string[],
   list: readonly LockCell[] = everyLock,
-): {
-  readonly cells: readonly LockCell[];
-  readonly mistakes: readonly string[];
-} {
-  if (names.includes('all')) return { cells: list, mistakes: [] };
-  const known = list.map(({ name }) => name);
-  const mistakes = names
-    .filter((name) => !known.includes(name))
-    .map((name) => `--locks: there is no lock "${name}"${suggestion(name, known)}`);
-  return { cells: list.filter(({ name }) => names.includes(name)), mistakes };
-}
+): readonly LockCell[] => (names.includes('all') ? list : list.filter(({ name }) => names.includes(name)));

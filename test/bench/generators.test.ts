@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { type Layout, layoutOf } from '../../bench/kit/pin.ts';
+import { sharedLayout } from '../../bench/kit/pin.ts';
 import { poisson } from '../../bench/load/attempts.ts';
 import { chooseGenerator } from '../../bench/load/generator.ts';
 import { findK6, type K6Load, k6Hint, runK6 } from '../../bench/load/k6.ts';
@@ -38,7 +38,7 @@ async function fallibleShop() {
   return { ...shop, harmed, sent };
 }
 
-const shared = layoutOf(false, { allowed: [], taskset: false }) as Layout;
+const shared = sharedLayout({ allowed: [] });
 const kinds = findProgram('wrk') === null ? (['autocannon'] as const) : (['wrk', 'autocannon'] as const);
 
 describe.each(kinds)('a closed loop with %s', (kind) => {
@@ -47,9 +47,7 @@ describe.each(kinds)('a closed loop with %s', (kind) => {
     ...{ durationMs: null, attempts: 400, record: true },
   };
   function attack(url: string, load: Partial<RateLoad> = {}) {
-    const generator = chooseGenerator(kind, shared, folder);
-    if (typeof generator === 'string') throw new Error(generator);
-    return generator.run({ ...base, url, ...load });
+    return chooseGenerator(kind, shared, folder).run({ ...base, url, ...load });
   }
 
   it('counts and records what the server saw: each attempt of another customer, over all sales', async () => {

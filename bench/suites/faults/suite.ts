@@ -5,7 +5,7 @@
  * side. A cell of a matrix shows the worst of its trials.
  */
 import { join } from 'node:path';
-import { chosenLocks, everyLock } from '../../../lab/clients/lock-cells.ts';
+import { chosenLocks, everyLock, namesOf } from '../../../lab/clients/lock-cells.ts';
 import { type LockFault, TTL_MS } from '../../../lab/faults/fault.ts';
 import { lockFaults } from '../../../lab/faults/lock-faults.ts';
 import type { StrategyFault } from '../../../lab/faults/strategy-fault.ts';
@@ -14,11 +14,10 @@ import { reasonOf } from '../../../lab/kit/text.ts';
 import { buildClock } from '../../../lab/servers/open.ts';
 import { whyNoValkey } from '../../../lab/servers/valkey.ts';
 import { whyNoZookeeper } from '../../../lab/servers/zookeeper-server.ts';
-import { suggestion } from '../../../src/config/suggest.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
 import { type Environment, MissingServersError, needBuild } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
-import type { CommonOptions, Given } from '../../kit/options.ts';
+import { type CommonOptions, type Given, named, sized } from '../../kit/options.ts';
 import type { Bare, Session, Suite, Trial } from '../../kit/suite.ts';
 import type { LockTrial } from './history.ts';
 import { matricesOf } from './matrix.ts';
@@ -48,42 +47,31 @@ const modes: Readonly<Record<string, Partial<Pick<StrategyCell, 'redis' | 'env'>
 };
 const knownStrategies = [...strategies.keys(), ...Object.keys(modes)];
 
-function readFaultOptions(given: Given, { smoke }: CommonOptions, mistakes: string[]) {
-  const check = (option: string, names: readonly string[], all: readonly string[]) => {
-    for (const name of names.filter((one) => !all.includes(one)))
-      mistakes.push(`--${option}: there is no "${name}"${suggestion(name, all)}`);
-    return names;
-  };
+function readFaultOptions(given: Given, { smoke }: CommonOptions) {
   const isLimited = given.has('locks') || given.has('strategies');
   const wanted = given.names('strategies', isLimited ? [] : smoke ? smokeStrategies : ['all']);
   return {
     locks: given.names('locks', isLimited ? [] : smoke ? smokeLocks : ['all']),
-    strategies: wanted.includes('all') ? knownStrategies : check('strategies', wanted, knownStrategies),
-    faults: check('faults', given.names('faults', smoke ? smokeFaults : known), known),
+    strategies: wanted.includes('all') ? knownStrategies : wanted,
+    faults: given.names('faults', smoke ? smokeFaults : known),
     lanes: given.number('lanes', 4),
   };
 }
 
-function cellsOf(options: Options): { cells: LabCell[]; mistakes: readonly string[] } {
-  const { cells: locks, mistakes } = chosenLocks(options.locks);
+function cellsOf(options: Options): LabCell[] {
   const isStruck = (table: readonly { readonly name: string }[]): boolean =>
     table.some(({ name }) => options.faults.includes(name));
-  const named = options.strategies.map((name): LabCell => {
+  const ofStrategies = options.strategies.map((name): LabCell => {
     const strategy = name in modes ? 'lua' : name;
     const { summary, guarantees } = strategies.get(strategy)!.description;
     const common = { name, summary, unsafe: !guarantees.neverOversells, control: false };
     return { ...common, subject: 'strategy', strategy, redis: 'single', env: {}, ...modes[name] };
   });
-  const ofLocks = locks.map((lock): LabCell => ({ ...lock, unsafe: false, subject: 'lock' })); // locks have no verdict
+  const ofLocks = chosenLocks(options.locks).map(
+    (lock): LabCell => ({ ...lock, unsafe: false, subject: 'lock' }),
+  ); // locks have no verdict
   // Without a fault there is nothing to judge.
-  const cells = [...(isStruck(lockFaults) ? ofLocks : []), ...(isStruck(strategyFaults) ? named : [])];
-  return {
-    cells,
-    mistakes:
-      cells.length > 0
-        ? mistakes
-        : [...mistakes, '--faults: none of them is of the chosen locks and strategies'],
-  };
+  return [...(isStruck(lockFaults) ? ofLocks : []), ...(isStruck(strategyFaults) ? ofStrategies : [])];
 }
 
 interface Place extends Pick<Environment, 'scratch' | 'signal'> {
@@ -222,16 +210,21 @@ Faults of locks: ${lockFaults.map(({ name }) => name).join(', ')}.
 Faults of strategies: ${strategyFaults.map(({ name }) => name).join(', ')}.
 Every server and process is started by the bench and ends with it; locks whose servers are not installed are left out.`,
   options: {
-    locks: { kind: 'names', help: 'which locks (all; none if only strategies are named)' },
-    strategies: { kind: 'names', help: 'which strategies (all; none if only locks are named)' },
-    faults: { kind: 'names', help: 'which faults (all)' },
-    lanes: { kind: 'whole', min: 1, max: 16, help: 'faults at once (4)' },
+    locks: named(namesOf(everyLock), 'lock', 'which locks (all; none if only strategies are named)'),
+    strategies: named(
+      [...knownStrategies, 'all'],
+      '',
+      'which strategies (all; none if only locks are named)',
+    ),
+    faults: named(known, '', 'which faults (all)'),
+    lanes: sized('whole', 1, 16, 'faults at once (4)'),
   },
   rounds: { canonical: 3, smoke: 1 },
   read: readFaultOptions,
   async plan(options) {
-    const { cells, mistakes } = cellsOf(options);
-    if (mistakes.length > 0) return { mistakes };
+    const cells = cellsOf(options);
+    if (cells.length === 0)
+      return { mistakes: ['--faults: none of them is of the chosen locks and strategies'] };
     return { cells, points: [{}], baseline: null, control: false, ladder: null, shown: { ...options } };
   },
   async open(options, { scratch, signal, say }): Promise<Session<LabCell, FaultResult>> {
@@ -250,8 +243,6 @@ Every server and process is started by the bench and ends with it; locks whose s
     };
   },
   metrics,
-  curves: [],
-  checks: [],
   verdict(result, { unsafe }) {
     if (result.subject === 'lock') return null; // the matrix judges it
     if (isBroken(result)) return unsafe ? 'fail (expected)' : 'fail';

@@ -11,6 +11,7 @@ import { type Mariadb, openMariadb, whyNoMariadb } from '../../../lab/servers/ma
 import { ranking, sweep } from '../../kit/charts.ts';
 import { type Environment, MissingServersError } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
+import { sized } from '../../kit/options.ts';
 import { figure } from '../../kit/report/numbers.ts';
 import { median } from '../../kit/statistics.ts';
 import type { Bare, CellBase, ExtraTable, Session, Suite, Trial, TrialBase } from '../../kit/suite.ts';
@@ -190,8 +191,8 @@ export const innodbSuite: Suite<Options, InnodbCell, InnodbResult> = {
   title: 'Shows what InnoDB locks, its deadlocks by unique keys, and a hot row beside Postgres.',
   help: `It starts a MariaDB, or uses that of MARIADB_URL, whose user may create databases. Postgres as for npm run bench.`,
   options: {
-    connections: { kind: 'wholes', min: 1, max: 200, help: 'on the hot row (1,16; smoke 4)' },
-    duration: { kind: 'seconds', min: 0.1, max: 60, help: 'seconds of each way to sell it (3; smoke 0.3)' },
+    connections: sized('wholes', 1, 200, 'on the hot row (1,16; smoke 4)'),
+    duration: sized('seconds', 0.1, 60, 'seconds of each way to sell it (3; smoke 0.3)'),
   },
   rounds: { canonical: 5, smoke: 1 },
   read: (given, { smoke }) => ({
@@ -204,7 +205,6 @@ export const innodbSuite: Suite<Options, InnodbCell, InnodbResult> = {
   },
   open,
   metrics,
-  curves: [],
   checks: [
     {
       ...{ key: 'drift', title: 'drift', help: 'Units sold without an order, or orders without a unit.' },

@@ -3,7 +3,7 @@
 import { remoteService } from '../../../lab/remote.ts';
 import type { BenchStores } from '../../../lab/servers/stores.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
-import { type Layout, layoutOf, pin, processorsHere } from '../../kit/pin.ts';
+import { type Layout, pin, processorsHere, sharedLayout, splitLayout } from '../../kit/pin.ts';
 import { chooseGenerator, type generatorNames } from '../../load/generator.ts';
 import type { Generator } from '../../load/rate.ts';
 
@@ -31,12 +31,10 @@ export async function openPlace(options: PlaceOptions, environment: Environment)
   if (remoteService() !== null) throw new Error('BENCH_SERVICE: this suite compares servers on this machine');
   await needBuild();
   const here = processorsHere();
-  const split = options.pin === 'none' ? 'not wanted' : layoutOf(true, here);
+  const split = options.pin === 'none' ? 'not wanted' : splitLayout(here);
   if (options.pin === 'split' && typeof split === 'string') throw new Error(`--pin split: ${split}`);
-  const layout = typeof split === 'string' ? layoutOf(false, here) : split;
-  if (typeof layout === 'string') throw new Error(layout);
+  const layout = typeof split === 'string' ? sharedLayout(here) : split;
   const generator = chooseGenerator(options.generator, layout, scratch);
-  if (typeof generator === 'string') throw new Error(generator);
   // Child processes inherit this; whoever starts a server or generator pins it elsewhere.
   await pin(process.pid, layout.stores);
   const stores = await environment.stores();

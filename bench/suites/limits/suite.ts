@@ -4,10 +4,9 @@
  */
 
 import { percent } from '../../../lab/kit/text.ts';
-import { suggestion } from '../../../src/config/suggest.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
-import type { OptionSpecs } from '../../kit/options.ts';
+import { named, type OptionSpecs, oneOf, sized } from '../../kit/options.ts';
 import { median } from '../../kit/statistics.ts';
 import type { Curve, ReportLayout, Suite } from '../../kit/suite.ts';
 import { generatorNames } from '../../load/generator.ts';
@@ -102,15 +101,18 @@ const layoutOf = ({ report: title, lead, charts, ratios }: Kind): ReportLayout =
 const pins = ['auto', 'split', 'none'] as const;
 const pinned =
   'the server alone on the first processor, the load on the last, the stores on all but the first';
-const specs = ({ connections, seconds, pin }: Kind): OptionSpecs => ({
-  cells: { kind: 'names', help: 'which cells; a ratio needs both of its cells (all)' },
+const namesOf = (cells: Kind['cells']) => [
+  ...new Set([...cells.map(({ name }) => name), ...strategies.keys()]),
+];
+const specs = ({ cells, connections, seconds, pin }: Kind): OptionSpecs => ({
+  cells: named(namesOf(cells), 'cell', 'which cells; a ratio needs both of its cells (all)'),
   profile: { kind: 'flag', help: 'profile the service: with lua, unless --cells names others' },
   trace: { kind: 'flag', help: 'record the batches of the service, and how long each waited and took' },
-  duration: { kind: 'seconds', min: 0.1, max: 3_600, help: `seconds of each step (${seconds}; smoke 0.5)` },
-  warmup: { kind: 'seconds', min: 0, max: 3_600, help: 'seconds of the same load before (10; smoke 0.5)' },
-  connections: { kind: 'wholes', min: 1, max: 10_000, help: `the last one leads (${connections.join()})` },
-  pin: { kind: 'choice', choices: pins, help: `split: ${pinned} (${pin})` },
-  generator: { kind: 'choice', choices: generatorNames, help: 'what makes the load (wrk, if installed)' },
+  duration: sized('seconds', 0.1, 3_600, `seconds of each step (${seconds}; smoke 0.5)`),
+  warmup: sized('seconds', 0, 3_600, 'seconds of the same load before (10; smoke 0.5)'),
+  connections: sized('wholes', 1, 10_000, `the last one leads (${connections.join()})`),
+  pin: oneOf(pins, `split: ${pinned} (${pin})`),
+  generator: oneOf(generatorNames, 'what makes the load (wrk, if installed)'),
 });
 const programs =
   'wrk, pgbench and taskset are used where they are installed; stores that are given are not pinned.';
@@ -142,10 +144,6 @@ function suiteOf(name: keyof typeof kinds): Suite<LimitOptions, LimitCell, Limit
       };
     },
     async plan({ cells: names, connections, ...shown }) {
-      const known = [...new Set([...kind.cells.map((cell) => cell.name), ...strategies.keys()])];
-      const wrong = names.filter((one) => !known.includes(one));
-      const mistakes = wrong.map((one) => `--cells: there is no cell "${one}"${suggestion(one, known)}`);
-      if (mistakes.length > 0) return { mistakes };
       const lead = connections.at(-1)!;
       return {
         cells: names.map((one) => kind.cells.find((cell) => cell.name === one) ?? strategyCell(one)),
@@ -164,7 +162,7 @@ function suiteOf(name: keyof typeof kinds): Suite<LimitOptions, LimitCell, Limit
     },
     metrics: metricsOf([...rows, ...memoryRows, ...storedRows], help),
     curves: name === 'memory' ? [curve] : [],
-    ...{ checks: [], ratios: kind.ratios, report: layoutOf(kind) },
+    ...{ ratios: kind.ratios, report: layoutOf(kind) },
     verdict: ({ passed }: LimitResult) => (passed === null ? null : passed ? 'pass' : 'fail'),
     tables(results) {
       const profiled = results.filter(({ shares }) => shares.length > 0).slice(0, 1);

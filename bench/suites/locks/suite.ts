@@ -1,11 +1,11 @@
 /** `npm run bench -- locks`: the locks side by side: throughput, hand-off, cost, fairness and exclusion. */
 
-import { chosenLocks, everyLock, type LockCell, onValkey } from '../../../lab/clients/lock-cells.ts';
+import { chosenLocks, everyLock, type LockCell, namesOf, onValkey } from '../../../lab/clients/lock-cells.ts';
 import { reasonOf } from '../../../lab/kit/text.ts';
 import { bars, range, ranking } from '../../kit/charts.ts';
 import { type Environment, MissingServersError } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
-import type { CommonOptions, Given, OptionSpec } from '../../kit/options.ts';
+import { type CommonOptions, type Given, named, sized } from '../../kit/options.ts';
 import type { CellBase, Metric, ReportLayout, Session, Suite, TrialBase } from '../../kit/suite.ts';
 import { measure } from './measure.ts';
 import type { Numbers } from './numbers.ts';
@@ -169,10 +169,6 @@ function findingsOf({ overlaps, grants, refusals }: Numbers, shape: ShapeName): 
   return [`${title}: ${overlaps} times two holders at once, in ${grants} grants`, ...refused];
 }
 
-const sized = (kind: OptionSpec['kind'], min: number, max: number, help: string): OptionSpec => {
-  return { kind, min, max, help };
-};
-
 export const locks: Suite<LocksOptions, LockCell, LockResult> = {
   name: 'locks',
   title:
@@ -180,7 +176,7 @@ export const locks: Suite<LocksOptions, LockCell, LockResult> = {
   help: `There are ${compared.map(({ name }) => name).join(', ')}.
 Every server is started by the bench and ends with it; locks whose servers are not installed are left out.`,
   options: {
-    locks: { kind: 'names', help: 'what is measured; none locks nothing (all)' },
+    locks: named(namesOf(compared), 'lock', 'what is measured; none locks nothing (all)'),
     duration: sized('seconds', 0.1, 600, 'seconds of each of the three shapes (2; smoke 0.3)'),
     warmup: sized('seconds', 0, 60, 'seconds of the same load before each (0.5; smoke 0.1)'),
     waiters: sized('whole', 2, 10_000, 'waiters on one resource (64)'),
@@ -189,14 +185,12 @@ Every server is started by the bench and ends with it; locks whose servers are n
   rounds: { canonical: 5, smoke: 1 },
   read: readLocksOptions,
   async plan(options) {
-    const { cells, mistakes } = chosenLocks(options.locks, compared);
-    if (mistakes.length > 0) return { mistakes };
+    const cells = chosenLocks(options.locks, compared);
     const baseline = cells.some(({ name }) => name === 'redis') ? 'redis' : null;
     return { cells, points: [{}], baseline, control: true, ladder: null, shown: { ...options } };
   },
   open,
   metrics: shapeNames.flatMap(metricsIn),
-  curves: [],
   checks: [
     {
       ...{ key: 'overlaps', title: 'two holders', help: 'Grants while an earlier holder had not released.' },

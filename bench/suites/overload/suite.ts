@@ -12,13 +12,12 @@ import { type StoresToAudit, settle } from '../../../lab/audit/reader.ts';
 import { auditSale } from '../../../lab/audit/sale.ts';
 import { createSale } from '../../../lab/clients/admin.ts';
 import { type Service, startService } from '../../../lab/service.ts';
-import { suggestion } from '../../../src/config/suggest.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
 import { curves as curvesOf } from '../../kit/charts.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
-import type { Given } from '../../kit/options.ts';
-import { layoutOf, processorsHere } from '../../kit/pin.ts';
+import { type Given, named, oneOf, sized } from '../../kit/options.ts';
+import { processorsHere, sharedLayout } from '../../kit/pin.ts';
 import type { Bare, CellBase, Curve, Suite, Trial, TrialBase, Unit, Verdict } from '../../kit/suite.ts';
 import { buyerName, poisson } from '../../load/attempts.ts';
 import { chooseGenerator, generatorNames } from '../../load/generator.ts';
@@ -50,13 +49,9 @@ const requestTimeoutMs = 10_000;
 
 const known = [...strategies.keys()];
 type Options = ReturnType<typeof readOptions>;
-function readOptions(given: Given, smoke: boolean, mistakes: string[]) {
-  const wanted = given.names('strategies', smoke ? ['for-update'] : ['for-update', 'lua']);
-  for (const name of wanted.filter((one) => !known.includes(one))) {
-    mistakes.push(`--strategies: there is no strategy "${name}"${suggestion(name, known)}`);
-  }
+function readOptions(given: Given, smoke: boolean) {
   return {
-    strategies: wanted,
+    strategies: given.names('strategies', smoke ? ['for-update'] : ['for-update', 'lua']),
     durationMs: given.number('duration', smoke ? 2_000 : 60_000),
     warmupMs: given.number('warmup', smoke ? 1_000 : 12_000),
     times: given.number('times', 10),
@@ -180,30 +175,16 @@ export const overloadSuite: Suite<Options, CellBase, OverloadResult> = {
   title: 'Sends many times its capacity to a service, and shows what becomes of it and how soon it recovers.',
   help: 'Stores as for npm run bench. Load shedding has the settings of the service.',
   options: {
-    strategies: { kind: 'names', help: 'which strategies (for-update,lua)' },
-    duration: { kind: 'seconds', min: 1, max: 3_600, help: 'how long the overload lasts (60; smoke 2)' },
-    warmup: {
-      kind: 'seconds',
-      min: 0,
-      max: 3_600,
-      help: 'load before the capacity is measured (12; smoke 1)',
-    },
-    times: { kind: 'number', min: 0.1, max: 1_000, help: 'how many times the capacity (10)' },
-    most: { kind: 'number', min: 1, max: 1_000_000, help: 'attempts a second at most (10000)' },
-    connections: {
-      kind: 'whole',
-      min: 1,
-      max: 10_000,
-      help: 'arrivals while all are busy are dropped (1024)',
-    },
-    generator: {
-      kind: 'choice',
-      choices: generatorNames,
-      help: 'what measures the capacity (wrk, if installed)',
-    },
+    strategies: named(known, 'strategy', 'which strategies (for-update,lua)'),
+    duration: sized('seconds', 1, 3_600, 'how long the overload lasts (60; smoke 2)'),
+    warmup: sized('seconds', 0, 3_600, 'load before the capacity is measured (12; smoke 1)'),
+    times: sized('number', 0.1, 1_000, 'how many times the capacity (10)'),
+    most: sized('number', 1, 1_000_000, 'attempts a second at most (10000)'),
+    connections: sized('whole', 1, 10_000, 'arrivals while all are busy are dropped (1024)'),
+    generator: oneOf(generatorNames, 'what measures the capacity (wrk, if installed)'),
   },
   rounds: { canonical: 1, smoke: 1 },
-  read: (given, { smoke }, mistakes) => readOptions(given, smoke, mistakes),
+  read: (given, { smoke }) => readOptions(given, smoke),
   async plan({ strategies: names, ...shown }) {
     const oversells = (name: string) => strategies.get(name)?.description.guarantees.neverOversells === false;
     const cells = names.map((name) => ({ name, summary: '', unsafe: oversells(name), control: false }));
@@ -211,10 +192,8 @@ export const overloadSuite: Suite<Options, CellBase, OverloadResult> = {
   },
   async open(options, environment) {
     await needBuild();
-    const layout = layoutOf(false, processorsHere());
-    if (typeof layout === 'string') throw new Error(layout);
+    const layout = sharedLayout(processorsHere());
     const generator = chooseGenerator(options.generator, layout, environment.scratch);
-    if (typeof generator === 'string') throw new Error(generator);
     environment.say('warming the load generator up');
     await warmGeneratorUp(options.connections, environment.signal);
     return {
@@ -225,7 +204,6 @@ export const overloadSuite: Suite<Options, CellBase, OverloadResult> = {
   },
   metrics,
   curves,
-  checks: [],
   verdict: ({ verdict }, { unsafe }) => (unsafe && verdict === 'fail' ? 'fail (expected)' : verdict),
   report: {
     title: 'Overload and recovery',

@@ -15,6 +15,7 @@ import { migrate } from '../../../src/store/postgres/migrate.ts';
 import { bars, ranking } from '../../kit/charts.ts';
 import type { Environment } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
+import { sized } from '../../kit/options.ts';
 import type { Bare, CellBase, Suite, Trial, TrialBase } from '../../kit/suite.ts';
 import type { Awarding, FromAwardClient, ToAwardClient } from './award-client.ts';
 
@@ -175,9 +176,9 @@ export const pointsSuite: Suite<Options, PointsCell, PointsResult> = {
   title: 'Compares points awarded by the unique key and under a lock, also while locks are lost.',
   help: 'Stores as for npm run bench. LOCK is redis.',
   options: {
-    processes: { kind: 'wholes', min: 1, max: 16, help: 'how many processes (1,8; smoke 2)' },
-    clients: { kind: 'whole', min: 1, max: 256, help: 'clients of all processes together (16)' },
-    duration: { kind: 'seconds', min: 0.1, max: 60, help: 'of each of the three phases (3; smoke 1)' },
+    processes: sized('wholes', 1, 16, 'how many processes (1,8; smoke 2)'),
+    clients: sized('whole', 1, 256, 'clients of all processes together (16)'),
+    duration: sized('seconds', 0.1, 60, 'of each of the three phases (3; smoke 1)'),
   },
   rounds: { canonical: 5, smoke: 1 },
   read: (given, { smoke }) => ({
@@ -197,8 +198,6 @@ export const pointsSuite: Suite<Options, PointsCell, PointsResult> = {
     };
   },
   metrics,
-  curves: [],
-  checks: [],
   verdict({ duplicates, point }, { unsafe }) {
     // Within one process the lock's local queue serializes awards, whatever Redis loses.
     if (unsafe && point.processes === 1) return null;

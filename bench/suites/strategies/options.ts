@@ -1,9 +1,8 @@
 /** The strategies of `npm run bench`, and their loads. */
 import { limits } from '../../../src/config/limits.ts';
-import { suggestion } from '../../../src/config/suggest.ts';
-import type { StrategyDescription } from '../../../src/domain/guarantees.ts';
 import { locks as registry } from '../../../src/locks/registry.ts';
-import type { CommonOptions, Given, OptionSpec, OptionSpecs } from '../../kit/options.ts';
+import { strategies } from '../../../src/strategies/registry.ts';
+import { type CommonOptions, type Given, named, type OptionSpecs, oneOf, sized } from '../../kit/options.ts';
 import type { CellBase } from '../../kit/suite.ts';
 import { generatorNames } from '../../load/generator.ts';
 import type { Quantities } from '../../load/purchase.ts';
@@ -31,14 +30,11 @@ const axes: Readonly<Record<Sweep, readonly number[]>> = {
   sales: [1, 10, 100],
 };
 
-const sized = (kind: OptionSpec['kind'], min: number, max: number, help: string): OptionSpec => ({
-  ...{ kind, min, max, help },
-});
 const hour = 3_600;
 
 export const specs: OptionSpecs = {
-  strategies: { kind: 'names', help: 'strategies to compare, or all (all)' },
-  locks: { kind: 'names', help: 'locks for the strategies that use one (redis)' },
+  strategies: named([...strategies.keys(), 'all'], 'strategy', 'strategies to compare, or all (all)'),
+  locks: named([...registry.keys()], 'lock', 'locks for the strategies that use one (redis)'),
   baseline: { kind: 'text', help: 'strategy that the others are divided by (for-update)' },
   load: { kind: 'names', help: 'closed: capacity. open: selling out. k6: its scripts (closed,open)' },
   duration: sized('seconds', 0.1, hour, 'seconds of steady state that are measured (5; smoke 0.6)'),
@@ -48,7 +44,7 @@ export const specs: OptionSpecs = {
   stock: sized('whole', 1, 2_147_483_647, 'units of the sell-out (4000; smoke 200)'),
   rate: sized('whole', 1, 100_000, 'arrivals a second of the sell-out (2000; smoke 1000)'),
   'sell-out': sized('seconds', 0.1, hour, 'seconds that a sell-out takes at most (30; smoke 6)'),
-  sweep: { kind: 'choice', choices: sweeps, help: 'how capacity changes along an axis' },
+  sweep: oneOf(sweeps, 'how capacity changes along an axis'),
   'rtt-ms': sized(
     'numbers',
     0,
@@ -56,20 +52,13 @@ export const specs: OptionSpecs = {
     'ms that a proxy adds to a round trip to the stores (0; --sweep rtt 0,1,5)',
   ),
   sales: sized('wholes', 1, 1_000, 'sales at the same time (1; --sweep sales 1,10,100)'),
-  generator: {
-    kind: 'choice',
-    choices: generatorNames,
-    help: 'of the closed loop (wrk where it is installed)',
-  },
+  generator: oneOf(generatorNames, 'of the closed loop (wrk where it is installed)'),
 };
 
 export function readStrategyOptions(given: Given, { smoke }: CommonOptions, mistakes: string[]) {
   const sweep = given.choice<Sweep | ''>('sweep', '') || null;
-  const strategies = given.names('strategies', ['all']);
+  const chosen = given.names('strategies', ['all']);
   const locks = given.names('locks', ['redis']);
-  for (const name of locks.filter((one) => !registry.has(one))) {
-    mistakes.push(`--locks: there is no lock "${name}"${suggestion(name, [...registry.keys()])}`);
-  }
   const usual = smoke ? [32] : sweep === null ? [64, 16, 256] : [64];
   const ladder = given.numbers('connections', sweep === 'connections' ? axes.connections : usual);
   const values = (axis: 'rtt' | 'sales', name: string, fallback: number): readonly number[] => {
@@ -87,7 +76,7 @@ export function readStrategyOptions(given: Given, { smoke }: CommonOptions, mist
     mistakes.push(`--load ${wanted.join()}: a sweep measures capacity, with --load closed`);
   const connections = ladder[0] ?? 64;
   return {
-    strategies: strategies.includes('all') ? ('all' as const) : strategies,
+    strategies: chosen.includes('all') ? [...strategies.keys()] : chosen,
     locks,
     /** Null: for-update, or the first safe one. */
     baseline: given.text('baseline', null),
@@ -123,30 +112,25 @@ function quantitiesOf(text: string, mistakes: string[]): Quantities | null {
   return range.most === 1 ? null : range;
 }
 
-/** The rows of the comparison and the name of the baseline, or every mistake in the names. */
-export function cellsOf(
-  options: Pick<StrategyOptions, 'strategies' | 'locks' | 'baseline'>,
-  known: readonly Pick<StrategyDescription, 'name' | 'summary' | 'store' | 'usesLock' | 'guarantees'>[],
-): { readonly cells: StrategyCell[]; readonly baseline: string | null; readonly mistakes: string[] } {
-  const names = known.map(({ name }) => name);
-  const wanted = options.strategies === 'all' ? names : options.strategies;
-  const mistakes = wanted
-    .filter((name) => !names.includes(name))
-    .map((name) => `--strategies: there is no strategy "${name}"${suggestion(name, names)}`);
-  if (options.baseline !== null && !wanted.includes(options.baseline)) {
-    mistakes.push(`--baseline: "${options.baseline}" is not among the strategies that are compared`);
-  }
-  const cells = wanted.flatMap((strategy): StrategyCell[] => {
-    const one = known.find(({ name }) => name === strategy);
-    if (one === undefined) return [];
-    const { usesLock, summary, store, guarantees } = one;
+/** The rows of the comparison and the name of the baseline, or the mistake in it. */
+export function cellsOf({
+  strategies: names,
+  locks,
+  baseline: wanted,
+}: Pick<StrategyOptions, 'strategies' | 'locks' | 'baseline'>):
+  | { readonly cells: StrategyCell[]; readonly baseline: string | null }
+  | { readonly mistakes: readonly string[] } {
+  if (wanted !== null && !names.includes(wanted))
+    return { mistakes: [`--baseline: "${wanted}" is not among the strategies that are compared`] };
+  const cells = names.flatMap((strategy): StrategyCell[] => {
+    const { usesLock, summary, store, guarantees } = strategies.get(strategy)!.description;
     const unsafe = !guarantees.neverOversells;
     const base = { strategy, summary, inPostgres: store === 'postgres', unsafe, control: false };
     if (!usesLock) return [{ ...base, name: strategy, lock: null }];
-    return options.locks.map((lock) => ({ ...base, name: `${strategy} (${lock})`, lock }));
+    return locks.map((lock) => ({ ...base, name: `${strategy} (${lock})`, lock }));
   });
-  const named = (name: string | null) => cells.find(({ strategy }) => strategy === name);
+  const cellOf = (name: string | null) => cells.find(({ strategy }) => strategy === name);
   // By default, the textbook's strategy is the baseline.
-  const usual = named('for-update') ?? cells.find(({ unsafe }) => !unsafe) ?? cells[0];
-  return { cells, baseline: (named(options.baseline) ?? usual)?.name ?? null, mistakes };
+  const usual = cellOf('for-update') ?? cells.find(({ unsafe }) => !unsafe) ?? cells[0];
+  return { cells, baseline: (cellOf(wanted) ?? usual)?.name ?? null };
 }

@@ -3,10 +3,9 @@
 import { remoteService } from '../../../lab/remote.ts';
 import { missingLockServers } from '../../../lab/servers/lock-servers.ts';
 import { tunable } from '../../../lab/service.ts';
-import { strategies as registry } from '../../../src/strategies/registry.ts';
 import { bars, curves, range, ranking, stackedBars, sweep as sweepOf } from '../../kit/charts.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
-import { layoutOf, processorsHere } from '../../kit/pin.ts';
+import { processorsHere, sharedLayout } from '../../kit/pin.ts';
 import type {
   CellBase,
   Chart,
@@ -111,26 +110,23 @@ async function plan(
   }
   if (missing.length > 0) return { mistakes: missing };
   await needBuild();
-  const known = [...registry.values()].map(({ description }) => description);
-  const { cells, baseline, mistakes } = cellsOf(options, known);
-  if (mistakes.length > 0) return { mistakes };
+  const compared = cellsOf(options);
+  if ('mistakes' in compared) return compared;
   const { points, ladder, isBrief: _isBrief, ...shown } = options;
   const [lead = 0] = ladder;
   const values = [...ladder].sort((a, b) => a - b);
   const steps = ladder.length > 1 ? { axis: 'connections', values, lead } : null;
   const env = tunable.flatMap((name) => (process.env[name] ? [[name, process.env[name]]] : []));
   const all = { ...shown, connections: ladder, serviceEnv: Object.fromEntries(env) };
-  return { cells, points, baseline, control: options.sweep === null, ladder: steps, shown: all };
+  return { ...compared, points, control: options.sweep === null, ladder: steps, shown: all };
 }
 
 async function open(
   options: StrategyOptions,
   { stores, folder, scratch, signal, say }: Environment,
 ): Promise<Session<StrategyCell, StrategyResult>> {
-  const layout = layoutOf(false, processorsHere());
-  if (typeof layout === 'string') throw new Error(layout);
+  const layout = sharedLayout(processorsHere());
   const generator = chooseGenerator(options.generator, layout, scratch);
-  if (typeof generator === 'string') throw new Error(generator);
   const opened = await stores();
   if (options.load.includes('open')) {
     say('warming the load generator up');

@@ -13,10 +13,10 @@ import { eventually } from '../../../lab/kit/eventually.ts';
 import { programEntry } from '../../../lab/kit/processes.ts';
 import { withPostgres } from '../../../lab/servers/stores.ts';
 import { type Service, serviceEntry, startService } from '../../../lab/service.ts';
-import { suggestion } from '../../../src/config/suggest.ts';
 import { ranking, sweep } from '../../kit/charts.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
+import { named, sized } from '../../kit/options.ts';
 import type { Bare, CellBase, Suite, Trial, TrialBase } from '../../kit/suite.ts';
 
 interface TasksResult extends TrialBase {
@@ -158,9 +158,9 @@ export const tasksSuite: Suite<Options, TasksCell, TasksResult> = {
   title: 'Compares task claims by SKIP LOCKED and under a lock, with a process killed in the middle.',
   help: 'Stores as for npm run bench. LOCK is redis.',
   options: {
-    pick: { kind: 'names', help: 'which ways to claim tasks (skip-locked,lock)' },
-    tasks: { kind: 'whole', min: 10, max: 100_000, help: 'tasks of a trial (6000; smoke 200)' },
-    processes: { kind: 'wholes', min: 1, max: 16, help: 'how many processes (1,2,4; smoke 2)' },
+    pick: named(names, '', 'which ways to claim tasks (skip-locked,lock)'),
+    tasks: sized('whole', 10, 100_000, 'tasks of a trial (6000; smoke 200)'),
+    processes: sized('wholes', 1, 16, 'how many processes (1,2,4; smoke 2)'),
   },
   rounds: { canonical: 5, smoke: 1 },
   read: (given, { smoke }) => ({
@@ -169,9 +169,6 @@ export const tasksSuite: Suite<Options, TasksCell, TasksResult> = {
     processes: given.numbers('processes', smoke ? [2] : [1, 2, 4]),
   }),
   async plan({ processes, pick, ...shown }) {
-    const unknown = pick.filter((name) => !names.includes(name));
-    const mistakes = unknown.map((name) => `--pick: there is no "${name}"${suggestion(name, names)}`);
-    if (mistakes.length > 0) return { mistakes };
     const chosen = cells.filter(({ name }) => pick.includes(name));
     const points = processes.map((count) => ({ processes: count }));
     return { cells: chosen, points, baseline: chosen[0]!.name, control: true, ladder: null, shown };
@@ -185,8 +182,6 @@ export const tasksSuite: Suite<Options, TasksCell, TasksResult> = {
     };
   },
   metrics,
-  curves: [],
-  checks: [],
   verdict: ({ left, repeats }) => (left === 0 && repeats.beforeKill === 0 ? 'pass' : 'fail'),
   report: {
     title: 'Tasks under a lock and with SKIP LOCKED',
