@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { describeCommit, describeMachine, shortCommit } from '../../lab/kit/machine.ts';
 import { number } from '../../lab/kit/text.ts';
 import { takePictures } from '../kit/picture.ts';
+import { markdownTable } from '../kit/report/text.ts';
 import { writeWhole } from '../kit/results.ts';
 import { type RaceView, recoveryText, verdictText } from './view.ts';
 
@@ -31,9 +32,10 @@ function summaryOf({ options, strikes, lanes }: RaceView): string {
     ...[lane.soldOut, lane.busy, lane.unknown, lane.unsent].map(number),
     ...lane.outages.map(recoveryText),
   ]);
-  const line = (cells: readonly string[]): string => `| ${cells.join(' | ')} |`;
-  const rule = [...columns, ...faults].map((_, n) => (n > 1 && n < columns.length ? '---:' : '---'));
-  return [head, '', ...[[...columns, ...faults], rule, ...rows].map(line)].join('\n');
+  const titled = [...columns, ...faults].map(
+    (title, n) => [title, n > 1 && n < columns.length ? 'right' : 'left'] as const,
+  );
+  return `${head}\n\n${markdownTable({ columns: titled, rows })}`;
 }
 
 /** CSS for a document, narrower than a screen: hides buttons, notes, counts and shadows. */

@@ -9,13 +9,13 @@ import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { chmod, chown, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { type Connection, createConnection } from 'mysql2/promise';
 import { findProgram } from '../../src/local/redis-binary.ts';
 import { installPackage } from '../../src/local/redis-install.ts';
 import { freePort, launch } from '../../src/local/server-process.ts';
 import { reasonOf } from '../kit/text.ts';
+import { untilServes } from './until-serves.ts';
 
 const START_MS = 60_000;
 const USER = 'stampede';
@@ -105,19 +105,12 @@ async function start(folder: string): Promise<{ readonly url: string; kill(): Pr
     'postgres-failed',
   );
   const url = `mysql://${USER}:${password}@127.0.0.1:${port}`;
-  const untilMs = performance.now() + START_MS;
-  for (;;) {
+  await untilServes(server, 'MariaDB', START_MS, async () => {
     const connection = await createConnection(url).catch(() => null);
-    if (connection !== null) {
-      await connection.end();
-      return { url, kill: () => server.kill() };
-    }
-    if (server.end() !== null || performance.now() > untilMs) {
-      await server.kill();
-      throw new Error(`MariaDB did not start (${server.end()}):\n${server.tail()}`);
-    }
-    await sleep(50);
-  }
+    await connection?.end();
+    return connection !== null;
+  });
+  return { url, kill: () => server.kill() };
 }
 
 /** Gives folders to the account, which must be able to enter those above. */

@@ -2,9 +2,9 @@
 import { chmod, writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { findProgram } from '../../src/local/redis-binary.ts';
 import { freePort, launch } from '../../src/local/server-process.ts';
+import { untilServes } from './until-serves.ts';
 
 const START_MS = 30_000;
 /** What a connection of the service sends, and PgBouncer does not forward. */
@@ -43,11 +43,7 @@ export async function openPgBouncer(
     { command: program, args: [file], cwd: folder, log: join(folder, 'log') },
     'postgres-failed',
   );
-  for (const untilMs = performance.now() + START_MS; !(await accepts(port)); await sleep(20))
-    if (server.end() !== null || performance.now() > untilMs) {
-      await server.kill();
-      throw new Error(`PgBouncer does not start: ${server.tail()}`);
-    }
+  await untilServes(server, 'PgBouncer', START_MS, () => accepts(port));
   return {
     url: Object.assign(new URL(postgresUrl), { port: String(port) }).href,
     [Symbol.asyncDispose]: () => server.kill(),

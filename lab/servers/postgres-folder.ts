@@ -4,7 +4,6 @@ import { existsSync, rmSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import pg from 'pg';
 import { SERVICE_ROLE } from '../../src/local/postgres-roles.ts';
 import {
   type PostgresOptions,
@@ -13,6 +12,7 @@ import {
 } from '../../src/local/postgres-server.ts';
 import { migrate } from '../../src/service/startup.ts';
 import { temporaryFolder } from '../kit/temporary-folder.ts';
+import { withPostgres } from './stores.ts';
 
 /** A database with all migrations, on each server that `startPostgres` starts with the programs of the npm package. */
 export const MIGRATED = 'stampede_template';
@@ -46,10 +46,7 @@ async function makeForProcess(): Promise<string> {
 export async function makePostgresFolder(folder: string): Promise<void> {
   const server = await startPostgresServer({ folder, args: ['-c', 'fsync=off'] });
   try {
-    const client = new pg.Client({ connectionString: server.url('postgres') });
-    await client.connect();
-    await client.query(`CREATE DATABASE ${MIGRATED}`);
-    await client.end();
+    await withPostgres(server.url('postgres'), (client) => client.query(`CREATE DATABASE ${MIGRATED}`));
     await migrate(server.url(MIGRATED), SERVICE_ROLE);
   } finally {
     await server.stop();

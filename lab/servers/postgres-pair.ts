@@ -14,6 +14,7 @@ import { eventually } from '../kit/eventually.ts';
 import { temporaryFolder } from '../kit/temporary-folder.ts';
 import { TcpProxy } from '../proxy.ts';
 import { startPostgres } from './postgres-folder.ts';
+import { withPostgres } from './stores.ts';
 
 /** Without fsync: a killed server loses no writes, because the machine keeps running. */
 const ARGS = ['fsync=off', 'wal_sender_timeout=2s', 'wal_receiver_timeout=2s'].flatMap((one) => ['-c', one]);
@@ -142,8 +143,8 @@ async function startServers(
   await writeFile(path.join(two, 'data', 'standby.signal'), '');
   const standby = await startPostgres({ folder: two, args: ARGS });
   if (synchronous) {
-    const demand = `ALTER SYSTEM SET synchronous_standby_names = 'standby'`;
-    await administer(primary, demand, 'SELECT pg_reload_conf()');
+    await administer(primary, `ALTER SYSTEM SET synchronous_standby_names = 'standby'`);
+    await administer(primary, 'SELECT pg_reload_conf()');
   }
   const state = synchronous ? 'sync' : 'async';
   await eventually(
@@ -160,15 +161,5 @@ async function untilCaughtUp(primary: PostgresServer): Promise<void> {
   );
 }
 
-/** @returns the result of the last statement */
-async function administer(server: PostgresServer, ...statements: readonly string[]): Promise<pg.QueryResult> {
-  const client = new pg.Client({ connectionString: server.url('postgres') });
-  await client.connect();
-  try {
-    let result: pg.QueryResult | undefined;
-    for (const statement of statements) result = await client.query(statement);
-    return result!;
-  } finally {
-    await client.end();
-  }
-}
+const administer = (server: PostgresServer, statement: string): Promise<pg.QueryResult> =>
+  withPostgres(server.url('postgres'), (client) => client.query(statement));

@@ -1,9 +1,10 @@
 /** Redis for the lab: one server, a primary with replicas, or independent servers. */
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { Redis } from 'ioredis';
+import type { Redis } from 'ioredis';
 import { ensureRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { type LabOptions, type LabServers, lacking, type Node } from './lab-servers.ts';
+import { withRedis } from './stores.ts';
 
 /** No AOF, as Redis ships: no lock here waits for the disk. */
 export const plainRedis = ['--appendonly', 'no'];
@@ -53,20 +54,21 @@ export async function openRedis(
     return {
       ...lacking.node,
       port,
-      save: () => asked(port, (redis) => redis.save()),
+      save: () => withRedis(server.url, async (redis) => void (await redis.save())),
       kill: () => servers[n]!.kill(),
       async start(empty) {
         if (empty) await rm(join(folder, String(n)), { recursive: true, force: true });
         servers[n] = await start(n, port);
       },
-      setMemory: (bytes) => asked(port, (redis) => redis.config('SET', 'maxmemory', bytes)),
+      setMemory: (bytes) =>
+        withRedis(server.url, async (redis) => void (await redis.config('SET', 'maxmemory', bytes))),
     };
   });
   const following = ['--replicaof', '127.0.0.1', String(nodes[0]!.port)];
   const replicas = await Promise.all(
     Array.from({ length: replicaCount }, (_, n) => start(count + n, undefined, following)),
   );
-  if (replicaCount > 0) await asked(nodes[0]!.port, (redis) => untilReplicated(redis, replicaCount));
+  if (replicaCount > 0) await withRedis(servers[0]!.url, (redis) => untilReplicated(redis, replicaCount));
   const urls = (ports: readonly number[]) => {
     const all = ports.map((port) => `redis://127.0.0.1:${port}`);
     return count > 1 ? { redlockUrls: all } : { redisUrl: all[0]! };
@@ -81,10 +83,4 @@ export async function openRedis(
       await Promise.all([...servers, ...replicas].map((server) => server.kill()));
     },
   };
-}
-
-async function asked(port: number, question: (redis: Redis) => Promise<unknown>): Promise<void> {
-  const redis = new Redis(port);
-  redis.on('error', () => {}); // the command fails as well
-  await question(redis).finally(() => redis.disconnect());
 }

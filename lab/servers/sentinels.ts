@@ -14,6 +14,7 @@ import { eventually } from '../kit/eventually.ts';
 import { temporaryFolder } from '../kit/temporary-folder.ts';
 import { TcpProxy } from '../proxy.ts';
 import { eagerPrimary } from './redis.ts';
+import { withRedis } from './stores.ts';
 
 const SERVICE = 'sale-primary';
 const SENTINELS = 3;
@@ -153,11 +154,11 @@ function startServers(folder: string, { args = [], program }: SentinelOptions) {
       });
       servers[n] = server;
       links[n] ??= await TcpProxy.open({ port: server.port });
-      const client = new Redis(server.port);
       const announced = ['replica-announce-ip', '127.0.0.1', 'replica-announce-port', links[n].port] as const;
-      await client.config('SET', ...announced);
-      if (primary !== null) await client.replicaof('127.0.0.1', primary);
-      client.disconnect();
+      await withRedis(server.url, async (redis) => {
+        await redis.config('SET', ...announced);
+        if (primary !== null) await redis.replicaof('127.0.0.1', primary);
+      });
     },
   };
 }
@@ -208,11 +209,10 @@ async function untilReady(port: number, replicas: number): Promise<void> {
 }
 
 async function setOption(ports: readonly number[], name: string, value: number): Promise<void> {
-  for (const port of ports) {
-    const sentinel = new Redis(port);
-    await sentinel.call('SENTINEL', 'SET', SERVICE, name, value);
-    sentinel.disconnect();
-  }
+  for (const port of ports)
+    await withRedis(`redis://127.0.0.1:${port}`, (sentinel) =>
+      sentinel.call('SENTINEL', 'SET', SERVICE, name, value),
+    );
 }
 
 /** A Sentinel refuses while it knows no good replica, and gives up when the replica is slow: it is asked again. */
@@ -229,13 +229,13 @@ async function switchOver(sentinel: Redis, address: () => Promise<number>): Prom
 /** Has a replica follow its primary through a link that others do not use. */
 async function followThroughLink(server: RedisServer, primary: RedisServer): Promise<TcpProxy> {
   const link = await TcpProxy.open({ port: primary.port });
-  const replica = new Redis(server.port);
-  await replica.replicaof('127.0.0.1', link.port);
   const linked = [`master_port:${link.port}`, 'master_link_status:up'];
-  await eventually(
-    () => replica.info('replication'),
-    (info) => linked.every((line) => info.includes(line)),
-  );
-  replica.disconnect();
+  await withRedis(server.url, async (replica) => {
+    await replica.replicaof('127.0.0.1', link.port);
+    await eventually(
+      () => replica.info('replication'),
+      (info) => linked.every((line) => info.includes(line)),
+    );
+  });
   return link;
 }

@@ -52,7 +52,10 @@ export async function openStores(options: StoresOptions): Promise<BenchStores> {
     const databaseUrl = options.databaseUrl ?? local.migrationDatabaseUrl!;
     const redisUrl = options.redisUrl ?? local.redisUrl!;
     if (!redis && !mayDelete) await refuseForeignKeys(redisUrl);
-    const versions = { postgres: await postgresVersion(databaseUrl), redis: await redisVersion(redisUrl) };
+    const versions = {
+      postgres: await postgresVersion(databaseUrl),
+      redis: versionIn(await withRedis(redisUrl, (redis) => redis.info('server'))),
+    };
     // Distinguishes the databases of this run from those that an earlier run kept.
     const run = Date.now().toString(36);
     return {
@@ -112,8 +115,8 @@ async function refuseForeignKeys(url: string): Promise<void> {
 const postgresVersion = (url: string): Promise<string> =>
   withPostgres(url, async (client) => (await client.query('SHOW server_version')).rows[0].server_version);
 
-async function redisVersion(url: string): Promise<string> {
-  const info = await withRedis(url, (redis) => redis.info('server'));
+/** The version in the reply of INFO. */
+export function versionIn(info: string): string {
   const valkey = /^valkey_version:(\S+)/m.exec(info)?.[1];
   return valkey === undefined ? (/^redis_version:(\S+)/m.exec(info)?.[1] ?? 'unknown') : `Valkey ${valkey}`;
 }

@@ -3,9 +3,9 @@ import { existsSync } from 'node:fs';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { freePort, launch, type ServerProcess } from '../../src/local/server-process.ts';
 import { findProgram } from '../kit/processes.ts';
+import { untilServes } from './until-serves.ts';
 
 /** Where Debian's package puts its libraries; the manifest of the first one names what it needs. */
 const jars = ['/usr/share/java/zookeeper.jar', '/usr/share/java/slf4j-simple.jar'];
@@ -58,14 +58,9 @@ export async function startZookeeper(
   let server: ServerProcess;
   const start = async (): Promise<void> => {
     server = await launch({ command: 'java', args, cwd: folder, log, environment }, 'redis-failed');
-    const untilMs = performance.now() + zookeeperMs;
-    while (!(await ask(port, 'srvr')).includes('Mode:')) {
-      if (server.end() !== null || performance.now() > untilMs) {
-        await server.kill();
-        throw new Error(`ZooKeeper did not start (${server.end()}):\n${server.tail()}`);
-      }
-      await sleep(50);
-    }
+    await untilServes(server, 'ZooKeeper', zookeeperMs, async () =>
+      (await ask(port, 'srvr')).includes('Mode:'),
+    );
   };
   await start();
   return {

@@ -5,7 +5,7 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
 import { percent } from '../../../lab/kit/text.ts';
-import { percentile } from '../../kit/percentile.ts';
+import { median } from '../../kit/statistics.ts';
 import type { ExtraTable } from '../../kit/suite.ts';
 
 /** Times are milliseconds since 1970, with fractions. */
@@ -61,20 +61,15 @@ export function rowsOf(spans: readonly Span[], { connections, sinceMs, untilMs }
   const names = [...new Set(spans.map(({ name }) => name))];
   return names.map((name) => {
     const own = spans.filter((span) => span.name === name);
-    const median = (values: readonly (number | undefined)[]) => {
+    const middle = (values: readonly (number | undefined)[]) => {
       const known = values.filter((value) => value !== undefined);
-      return known.length === 0
-        ? null
-        : percentile(
-            known.sort((a, b) => a - b),
-            50,
-          );
+      return known.length === 0 ? null : median(known);
     };
     return {
       ...{ name, connections, perSecond: (own.length * 1_000) / (untilMs - sinceMs) },
-      size: median(own.map(({ size }) => size)),
-      waitedMs: median(own.map(({ waitedMs }) => waitedMs)),
-      tookMs: median(own.map(({ startMs, endMs }) => endMs - startMs))!,
+      size: middle(own.map(({ size }) => size)),
+      waitedMs: middle(own.map(({ waitedMs }) => waitedMs)),
+      tookMs: middle(own.map(({ startMs, endMs }) => endMs - startMs))!,
       inFlight: inFlight(own, sinceMs, untilMs),
     };
   });

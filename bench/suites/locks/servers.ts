@@ -9,7 +9,7 @@ import type { ServerKind } from '../../../lab/clients/lock-cells.ts';
 import type { ServerUrls } from '../../../lab/clients/open-lock.ts';
 import { temporaryFolder } from '../../../lab/kit/temporary-folder.ts';
 import { eagerPrimary, plainRedis, untilReplicated } from '../../../lab/servers/redis.ts';
-import { type BenchStores, openStores } from '../../../lab/servers/stores.ts';
+import { type BenchStores, openStores, versionIn } from '../../../lab/servers/stores.ts';
 import { findValkey } from '../../../lab/servers/valkey.ts';
 import { startZookeeper, whyNoZookeeper } from '../../../lab/servers/zookeeper-server.ts';
 import { type RedisServer, startRedisServer } from '../../../src/local/redis-server.ts';
@@ -85,11 +85,9 @@ async function openRedis(
       clients[n]!.on('error', () => {}); // the command in flight fails as well
     }
     if (isReplicated) await untilReplicated(clients[0]!);
-    const info = await clients[0]!.info('server');
-    const valkey = /^valkey_version:(\S+)/m.exec(info)?.[1];
-    const redis = /^redis_version:(\S+)/m.exec(info)?.[1] ?? 'unknown';
-    if (kind === 'valkey') versions.valkey = valkey ?? redis;
-    else versions.redis = valkey === undefined ? redis : `Valkey ${valkey}`;
+    const version = versionIn(await clients[0]!.info('server'));
+    if (kind === 'valkey') versions.valkey = version.replace('Valkey ', '');
+    else versions.redis = version;
   } catch (error) {
     await stop();
     throw error;
