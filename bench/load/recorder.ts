@@ -1,6 +1,7 @@
 /** Records what happens to each attempt, and reads what generators outside this process recorded in files. */
 import { readFile } from 'node:fs/promises';
 import { type AttemptOutcome, type HistoryRecord, resultOf, unanswered } from '../../lab/history.ts';
+import { quantity } from '../../lab/kit/text.ts';
 import { type Answer, quotedLength } from './answer.ts';
 
 /** An answer outside the contract, kept for the report. */
@@ -17,6 +18,13 @@ export interface Recorded {
 }
 
 const strangeKept = 3;
+
+/** What was answered outside the contract, as a finding; empty: nothing was. */
+export function strangeIn({ history, strangeAnswers }: Recorded): string[] {
+  const strange = history.filter(({ outcome }) => outcome === 'unexpected').length;
+  const examples = strangeAnswers.map(({ status, body }) => `${status} ${body}`).join(' | ');
+  return strange === 0 ? [] : [`${quantity(strange, 'answer')} outside the contract, such as ${examples}`];
+}
 
 /** `units` is left out when all ask for one. */
 export type Purchase = Pick<HistoryRecord, 'saleId' | 'userId' | 'units'>;

@@ -8,21 +8,23 @@
  * when the overload ends, while answers may be outstanding: working them off is a part of it.
  */
 
-import { type StoresToAudit, settle } from '../../../lab/audit/reader.ts';
+import { settle } from '../../../lab/audit/reader.ts';
 import { auditSale } from '../../../lab/audit/sale.ts';
 import { createSale } from '../../../lab/clients/admin.ts';
-import { type Service, startService } from '../../../lab/service.ts';
+import type { Service } from '../../../lab/service.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
 import { curves as curvesOf } from '../../kit/charts.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import { type Given, named, oneOf, sized } from '../../kit/options.ts';
 import { processorsHere, sharedLayout } from '../../kit/pin.ts';
+import { serve } from '../../kit/serve.ts';
 import type { Bare, CellBase, Curve, Suite, Trial, TrialBase, Unit, Verdict } from '../../kit/suite.ts';
 import { buyerName, poisson } from '../../load/attempts.ts';
 import { chooseGenerator, generatorNames } from '../../load/generator.ts';
 import { type OpenResult, runOpenLoop, warmGeneratorUp } from '../../load/open.ts';
 import type { Generator } from '../../load/rate.ts';
+import { strangeIn } from '../../load/recorder.ts';
 import { type Overload, overloadOf, type Recovery, recoveryOf } from './figures.ts';
 
 interface OverloadResult extends TrialBase, Overload, Recovery {
@@ -71,38 +73,42 @@ async function runOverload(
   onStep('starting');
   await using stores = await (await allStores()).fresh(String(number));
   signal.throwIfAborted();
-  await using service = await startService({ strategy: cell.name, lock: null, ...stores }, { signal });
-  const end = AbortSignal.any([signal, service.died]);
-  onStep('measuring the capacity');
-  const capacityPerSecond = await capacityOf(service, cell.name, options.warmupMs, generator, end);
-  const { durationMs, times, mostPerSecond, connections } = options;
-  const ratePerSecond = Math.min(times * capacityPerSecond, mostPerSecond);
-  const during = poisson({ ratePerSecond, durationMs, seed });
-  // At the capacity: even a recovered service would shed faster arrivals.
-  const after = poisson({ ratePerSecond: capacityPerSecond, durationMs: recoveryMs, seed });
-  const schedule = Float64Array.from([...during, ...after.map((us) => durationMs * 1_000 + us)]);
-  const admitted = Math.ceil((capacityPerSecond * mostAdmitted * durationMs) / 1_000);
-  const saleId = await createSale(service.url, Math.min(during.length, admitted) + after.length);
-  const users = Array.from(schedule, (_, n) => buyerName(n));
-  const load = { url: service.url, saleId, users, schedule, connections, requestTimeoutMs, signal: end };
-  const onProgress = (n: number) => onStep(`overload: ${n} of ${schedule.length} answered`);
-  const { history, ...sent } = await runOpenLoop({ ...load, maxOutstanding: connections, onProgress });
-  signal.throwIfAborted();
-  onStep('settling and audit');
-  const judged = await judge(service, stores, saleId, { history, ...sent });
+  const { durationMs, times, mostPerSecond, connections, warmupMs } = options;
+  const settings = { strategy: cell.name, lock: null, ...stores };
+  const { result, died, findings } = await serve(settings, signal, async (service, end) => {
+    onStep('measuring the capacity');
+    const capacityPerSecond = await capacityOf(service, cell.name, warmupMs, generator, end);
+    const ratePerSecond = Math.min(times * capacityPerSecond, mostPerSecond);
+    const during = poisson({ ratePerSecond, durationMs, seed });
+    // At the capacity: even a recovered service would shed faster arrivals.
+    const after = poisson({ ratePerSecond: capacityPerSecond, durationMs: recoveryMs, seed });
+    const schedule = Float64Array.from([...during, ...after.map((us) => durationMs * 1_000 + us)]);
+    const admitted = Math.ceil((capacityPerSecond * mostAdmitted * durationMs) / 1_000);
+    const saleId = await createSale(service.url, Math.min(during.length, admitted) + after.length);
+    const users = Array.from(schedule, (_, n) => buyerName(n));
+    const load = { url: service.url, saleId, users, schedule, connections, requestTimeoutMs, signal: end };
+    const onProgress = (n: number) => onStep(`overload: ${n} of ${schedule.length} answered`);
+    const sent = await runOpenLoop({ ...load, maxOutstanding: connections, onProgress });
+    signal.throwIfAborted();
+    onStep('settling and audit');
+    const settled = await settle(stores, [saleId]);
+    return { capacityPerSecond, due: during.length, schedule, saleId, sent, settled };
+  });
+  const { capacityPerSecond, due, schedule, saleId, sent, settled } = result;
+  const { history, sending, reasons } = sent;
+  const audited = await auditSale({ ...stores, saleId, history, settled });
   const acceptedMs = history.flatMap(({ id, outcome, completedUs }) =>
-    id >= during.length && outcome === 'accepted' ? [completedUs! / 1_000 - durationMs] : [],
+    id >= due && outcome === 'accepted' ? [completedUs! / 1_000 - durationMs] : [],
   );
-  const overload = history.filter(({ id }) => id < during.length);
+  const overload = history.filter(({ id }) => id < due);
   return {
     point: {},
-    capacityPerSecond,
-    times: (during.length / durationMs / capacityPerSecond) * 1_000,
-    sending: sent.sending,
+    ...{ capacityPerSecond, sending, crashes: died ? 1 : 0, invalid: reasons },
+    times: (due / durationMs / capacityPerSecond) * 1_000,
     ...overloadOf(overload, schedule),
     ...recoveryOf(acceptedMs, recoveryMs, capacityPerSecond),
-    invalid: sent.reasons,
-    ...judged,
+    findings: [...audited.findings, ...findings, ...strangeIn(sent)],
+    verdict: history.length === 0 ? 'unknown' : audited.verdict,
   };
 }
 
@@ -122,24 +128,6 @@ async function capacityOf(
   const accepted = result.answers - result.refused;
   if (accepted > 0) return Math.round(accepted / (result.durationMs / 1_000));
   throw new Error(`nothing was accepted before the overload; the service logged:\n${tail().join('\n')}`);
-}
-
-async function judge(
-  service: Service,
-  stores: StoresToAudit,
-  saleId: number,
-  { history, strangeAnswers }: OpenResult,
-): Promise<Pick<OverloadResult, 'findings' | 'verdict' | 'crashes'>> {
-  const settled = await settle(stores, [saleId]);
-  const hasDied = service.died.aborted;
-  const isInOrder = await service.stop();
-  const audited = await auditSale({ ...stores, saleId, history, settled });
-  const findings = [...audited.findings];
-  if (hasDied) findings.push(`the service died; it logged last: ${service.tail().slice(-3).join(' | ')}`);
-  else if (!isInOrder) findings.push('the service did not stop in order');
-  const [strange] = strangeAnswers;
-  if (strange) findings.push(`answers outside the contract, such as ${strange.status} ${strange.body}`);
-  return { findings, verdict: history.length === 0 ? 'unknown' : audited.verdict, crashes: hasDied ? 1 : 0 };
 }
 
 const rows: readonly MetricRow<OverloadResult>[] = [

@@ -15,14 +15,15 @@ import { quantity } from '../../../lab/kit/text.ts';
 import { remoteService } from '../../../lab/remote.ts';
 import type { BenchStores } from '../../../lab/servers/stores.ts';
 import { noShedding, startService } from '../../../lab/service.ts';
+import { type Served, serve } from '../../kit/serve.ts';
 import type { Bare, Trial } from '../../kit/suite.ts';
 import { type PostLoadResult, runPostLoad } from '../../load/post-load.ts';
+import { strangeIn } from '../../load/recorder.ts';
 import { measureReference } from '../../reference/pgbench.ts';
 import { type LoadsContext, type Measured, runLoads } from './loads.ts';
 import type { StrategyCell } from './options.ts';
 import { loadNumbers, type StrategyPoint, type StrategyResult } from './result.ts';
 import { measureRoundTrips, unitsForRoundTrips } from './round-trips.ts';
-import { type Served, serve } from './serve.ts';
 
 export interface TrialContext
   extends Pick<LoadsContext, 'options' | 'generator' | 'folder' | 'signal' | 'onStep'> {
@@ -148,6 +149,7 @@ async function judge(
         ...strange,
         ...one.findings,
         ...strangeIn(one),
+        ...missingIn(one),
       ],
     });
   }
@@ -169,17 +171,10 @@ function historyName({ round, cell, point }: StrategyTrial, load: string, sweep:
   return `history-${parts.filter((part) => part !== '').join('-')}.jsonl`;
 }
 
-function strangeIn({ history, strangeAnswers, load: kind }: Measured): string[] {
-  const findings: string[] = [];
-  const strange = history.filter(({ outcome }) => outcome === 'unexpected').length;
-  if (strange > 0) {
-    const examples = strangeAnswers.map(({ status, body }) => `${status} ${body}`).join(' | ');
-    findings.push(`${quantity(strange, 'answer')} outside the contract, such as ${examples}`);
-  }
+function missingIn({ history, load: kind }: Measured): string[] {
   const silent = history.filter(({ completedUs }) => completedUs === null).length;
   // A closed loop is cut off: attempts in flight then have no answer.
-  if (silent > 0 && kind !== 'closed') findings.push(`${quantity(silent, 'attempt')} without any answer`);
-  return findings;
+  return silent > 0 && kind !== 'closed' ? [`${quantity(silent, 'attempt')} without any answer`] : [];
 }
 
 /** Measures round trips once for each strategy, since they are properties of the code, and pgbench in each round. */

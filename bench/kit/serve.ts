@@ -1,5 +1,5 @@
 /** The frame of every trial with a service: fresh stores ─▶ `serve`: start ─▶ load ─▶ settle ─▶ stop ─▶ the suite's audit. */
-import { type Service, type ServiceSettings, startService } from '../../../lab/service.ts';
+import { type Service, type ServiceSettings, startService } from '../../lab/service.ts';
 
 export interface Served<T> {
   readonly result: T;
