@@ -72,17 +72,18 @@ async function main(): Promise<number> {
 function storesOf(config: Config): { readonly config: Config; readonly urls: StoreUrls } {
   const local = readStoreUrls(LOCAL_FOLDER);
   const databaseUrl = config.databaseUrl ?? local.databaseUrl;
-  const redisUrl = config.redisUrl ?? local.redisUrl;
   if (databaseUrl === null)
     throw new ConfigError(['DATABASE_URL must name the Postgres of the service, or the service must run']);
-  if (redisUrl === null && !config.postgresAlone) {
-    if (local.databaseUrl === null)
-      throw new ConfigError([
-        'REDIS_URL must name the Redis of the service, or be none if it runs on Postgres alone; local stores are found while it runs',
-      ]);
-    return { config: parse({ REDIS_URL: 'none' }), urls: { databaseUrl, redisUrl } }; // the service found no Redis
+  const { redisUrl, postgresAlone, localRedisFor } = config;
+  if (redisUrl !== null || process.env.REDIS_URL === 'none')
+    return { config, urls: { databaseUrl, redisUrl } };
+  if (local.redisUrl !== null) {
+    const urls = { databaseUrl, redisUrl: local.redisUrl };
+    return { config: parse({ REDIS_URL: urls.redisUrl }), urls };
   }
-  return { config, urls: { databaseUrl, redisUrl } };
+  if (postgresAlone) return { config, urls: { databaseUrl, redisUrl } };
+  const needs = `REDIS_URL must name the Redis of the service, for ${localRedisFor.join(', ')}`;
+  throw new ConfigError([`${needs}; local stores are found while it runs`]);
 }
 
 /** The lock takes no part in a comparison: its server need not run, and Redis need not allow what it sends. */

@@ -22,7 +22,7 @@ import { folderCheck, LOCAL_FOLDER } from '../local/urls.ts';
 import { createLogger } from '../metrics/logger.ts';
 import { Closers, choices } from '../service/core.ts';
 import { adminAddressOf, createService } from '../service/service.ts';
-import { findStores, migrateStores, type StoreUrls, withAvailableRedis } from '../service/startup.ts';
+import { findStores, migrateStores, type StoreUrls } from '../service/startup.ts';
 import { onStopMessage, reportOpening, reportServing, startWorkers } from '../service/workers.ts';
 import { strategies } from '../strategies/registry.ts';
 
@@ -68,17 +68,15 @@ async function main(): Promise<void> {
   }
 }
 
-async function start(given: Config, log: Logger): Promise<void> {
-  const adminAddress = adminAddressOf(given);
+async function start(config: Config, log: Logger): Promise<void> {
+  const adminAddress = adminAddressOf(config);
   if (cluster.isPrimary) {
     // First: the service that uses the stores also has its port, and another port would not help.
-    if (usesLocalStores(given)) checkFolder(LOCAL_FOLDER);
-    await checkAddress(given);
+    if (usesLocalStores(config)) checkFolder(LOCAL_FOLDER);
+    await checkAddress(config);
     if (adminAddress !== null) await checkAddress(adminAddress, 'ADMIN_PORT');
   }
-  const parse = (changes: object) => parseEnv({ ...process.env, ...changes }, choices);
-  const { config, notice } = await withAvailableRedis(given, parse, log);
-  if (notice !== null) log.warn(notice);
+  if (config.postgresAlone && cluster.isPrimary) log.info(ALONE);
   const urls = await findStores(config, log, (stop) => closers.add(stop));
   if (cluster.isPrimary) {
     await migrateStores(urls, config, log);
@@ -95,6 +93,10 @@ async function start(given: Config, log: Logger): Promise<void> {
 
 const usesLocalStores = ({ databaseUrl, redisUrl, postgresAlone }: Config): boolean =>
   databaseUrl === null || (redisUrl === null && !postgresAlone);
+
+/** The first line without Redis. */
+const ALONE =
+  'On Postgres alone. STRATEGY=lua npm start runs on Redis, too: docs/how-to/choose-a-strategy.md compares the strategies';
 
 /** WORKERS=n: this process starts the stores and the workers, which serve. */
 async function startAll(config: Config, { databaseUrl, redisUrl }: StoreUrls, log: Logger): Promise<void> {

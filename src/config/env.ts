@@ -153,7 +153,7 @@ export function parseEnv(
   for (const mistake of authMistakes(given)) mistakes.add(mistake);
   for (const mistake of misspeltNames(env, fileNames, variableNames)) mistakes.add(mistake);
   if (mistakes.size > 0) throw new ConfigError([...mistakes]);
-  return configOf(parsed as Values);
+  return configOf(parsed as Values, choices);
 }
 
 /** Variables whose values no message shows. */
@@ -165,11 +165,10 @@ const withoutSecrets = (text: string) => text.replace(/^.*@/s, '…@').replace(/
 /** Reports values that are valid by themselves and do not go together. */
 function checkTogether(
   values: Parsed,
-  { strategies, locks }: Choices['withoutRedis'],
+  withoutRedis: Choices['withoutRedis'],
   mistake: (property: keyof Values, message: string) => void,
 ): void {
-  const { strategy, lock, port, adminPort, adminHost, databaseUrl, migrationDatabaseUrl, eventWebhookUrl } =
-    values;
+  const { lock, port, adminPort, adminHost, databaseUrl, migrationDatabaseUrl, eventWebhookUrl } = values;
   const isGiven = <T>(value: T | null | undefined): value is T => value !== undefined && value !== null;
   if (isGiven(migrationDatabaseUrl) && databaseUrl === null)
     mistake('migrationDatabaseUrl', 'needs DATABASE_URL: a local Postgres has its own roles');
@@ -183,13 +182,24 @@ function checkTogether(
   if (lock === 'redis-wait' && values.redisWait === 0 && values.redisUrl !== NONE)
     mistake('lock', 'needs REDIS_WAIT, the number of replicas that must have a lease');
   if (values.redisUrl !== NONE) return;
-  const needsRedis = (why: string) => `needs Redis, and there is none: ${why}`;
-  if (isGiven(strategy) && !strategies.includes(strategy))
-    mistake('strategy', needsRedis(`these decide in Postgres: ${strategies.join(', ')}`));
-  if (isGiven(lock) && !locks.includes(lock))
-    mistake('lock', needsRedis(`these locks do without: ${locks.join(', ')}`));
-  if (values.confirm === 'accepted') mistake('confirm', needsRedis('a 202 follows the reservation there'));
-  if (values.redisWait) mistake('redisWait', needsRedis('it counts replicas of Redis'));
+  for (const [property, why] of needsOfRedis(values, withoutRedis))
+    mistake(property, `needs Redis, and there is none: ${why}`);
+}
+
+type Need = readonly [property: 'strategy' | 'lock' | 'confirm' | 'redisWait', why: string];
+
+/** What needs Redis, and why. */
+function needsOfRedis(
+  { strategy, lock, confirm, redisWait }: Parsed,
+  { strategies, locks }: Choices['withoutRedis'],
+): readonly Need[] {
+  const needs: Need[] = [];
+  if (strategy && !strategies.includes(strategy))
+    needs.push(['strategy', `these decide in Postgres: ${strategies.join(', ')}`]);
+  if (lock && !locks.includes(lock)) needs.push(['lock', `these locks do without: ${locks.join(', ')}`]);
+  if (confirm === 'accepted') needs.push(['confirm', 'a 202 follows the reservation there']);
+  if (redisWait) needs.push(['redisWait', 'it counts replicas of Redis']);
+  return needs;
 }
 
 /** The schema that a Postgres URL names; null: none. */
@@ -205,9 +215,11 @@ const DEFAULTS = {
 const NO_LIMITS = { addressRate: 0, customerRate: 0, addressConnections: 0 };
 
 /** The configuration: valid values, with the defaults that depend on other values. */
-function configOf({ authJwksUrl, authIssuer, authAudience, otlpHeaders: _, ...values }: Values) {
+function configOf(given: Values, choices: Choices) {
+  const { authJwksUrl, authIssuer, authAudience, otlpHeaders: _, ...values } = given;
   const { redisUrl, databaseUrl, host } = values;
-  const postgresAlone = redisUrl === NONE;
+  const needs = redisUrl === null ? needsOfRedis(given, choices.withoutRedis) : [];
+  const postgresAlone = redisUrl === NONE || (redisUrl === null && needs.length === 0);
   const { strategy, lock } = postgresAlone ? DEFAULTS.alone : DEFAULTS.withRedis;
   const auth: AuthConfig | null =
     values.auth === 'none' ? null : { jwksUrl: authJwksUrl!, issuer: authIssuer!, audience: authAudience! };
@@ -220,8 +232,10 @@ function configOf({ authJwksUrl, authIssuer, authAudience, otlpHeaders: _, ...va
     adminHost: values.adminHost ?? host,
     /** null: the service starts a local Redis, unless it runs on Postgres alone. */
     redisUrl: postgresAlone ? null : redisUrl,
-    /** REDIS_URL=none: no Redis. */
+    /** No Redis: nothing needs it, or REDIS_URL=none. */
     postgresAlone,
+    /** The settings for which the service starts a local Redis, as `STRATEGY=lua`. */
+    localRedisFor: needs.map(([property]) => `${variables(choices)[property][0]}=${given[property]}`),
     /** Receives tasks by POST; `none`: tasks are logged and done, the default with a local Postgres; null: they wait. */
     taskWebhookUrl: values.taskWebhookUrl ?? noReceiver,
     /** The same for events. */

@@ -2,10 +2,9 @@
 import pg from 'pg';
 import type { Logger } from 'pino';
 import type { Config } from '../config/env.ts';
-import { ConfigError, StartError } from '../config/errors.ts';
+import { StartError } from '../config/errors.ts';
 import { serversOf } from '../config/urls/hosts.ts';
 import { LocalStoreError } from '../local/errors.ts';
-import { ensureRedisServer } from '../local/redis-server.ts';
 import { startLocalStores } from '../local/stores.ts';
 import { LOCAL_FOLDER } from '../local/urls.ts';
 import { tlsAdvice } from '../store/failures/tls-advice.ts';
@@ -27,54 +26,17 @@ interface FoundStores extends StoreUrls {
   readonly migrationDatabaseUrl: string | null;
 }
 
-/** A configuration, and what a person should know of it. */
-interface Decided {
-  readonly config: Config;
-  readonly notice: string | null;
-}
-
-/**
- * Decides whether a service whose REDIS_URL is not set has a local Redis: without a server that can be started or installed it runs
- * on Postgres alone, unless a variable asks for something that needs Redis.
- * @param parse parses the environment with changes
- * @throws LocalStoreError naming that variable
- */
-export async function withAvailableRedis(
-  config: Config,
-  parse: (changes: { readonly REDIS_URL: string }) => Config,
-  log: Logger,
-): Promise<Decided> {
-  if (config.redisUrl !== null || config.postgresAlone) return { config, notice: null };
-  try {
-    await ensureRedisServer({ install: config.localRedis, say: (line) => log.info(line) });
-    return { config, notice: null };
-  } catch (error) {
-    if (!isWithoutRedis(error)) throw error;
-    const alone = parseAlone(parse, error);
-    const why = error.message.replaceAll('\n', ' ');
-    return { config: alone, notice: `Starting with Postgres alone and STRATEGY=${alone.strategy}: ${why}` };
-  }
-}
-
 const isWithoutRedis = (error: unknown): error is LocalStoreError =>
   error instanceof LocalStoreError &&
   ['redis-missing', 'redis-install-failed', 'redis-too-old'].includes(error.code);
 
-function parseAlone(parse: (changes: { readonly REDIS_URL: string }) => Config, missing: LocalStoreError) {
-  try {
-    return parse({ REDIS_URL: 'none' });
-  } catch (error) {
-    if (!(error instanceof ConfigError)) throw error;
-    throw new LocalStoreError(missing.code, `${missing.message}\n${error.message}`, { cause: error });
-  }
-}
-
 /**
- * Starts local stores where none are named.
+ * Starts local stores where none are named: a Redis only where a setting needs it.
  * @param onStarted receives what stops them
+ * @throws LocalStoreError also when there is no Redis to start, naming what needs it
  */
 export async function findStores(
-  { databaseUrl, migrationDatabaseUrl, redisUrl, postgresAlone, localRedis }: Config,
+  { databaseUrl, migrationDatabaseUrl, redisUrl, postgresAlone, localRedis, localRedisFor }: Config,
   log: Logger,
   onStarted: (stop: () => Promise<unknown>) => void,
 ): Promise<FoundStores> {
@@ -84,6 +46,10 @@ export async function findStores(
     redis: redisUrl === null && !postgresAlone,
     installRedis: localRedis,
     say: (line) => log.info(line),
+  }).catch((error) => {
+    if (!isWithoutRedis(error)) throw error;
+    const instead = `Redis is for ${localRedisFor.join(', ')}; without, the service runs on Postgres alone`;
+    throw new LocalStoreError(error.code, `${error.message}\n${instead}`, { cause: error });
   });
   onStarted(() => local.stop());
   return {

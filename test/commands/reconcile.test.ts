@@ -37,7 +37,7 @@ describe('beside a service with local stores', () => {
   it('finds the stores while the service runs, and fails otherwise', async () => {
     await using installed = await installService();
     const check = () => reconcile({}, ['--check'], installed.folder);
-    const service = installed.start({});
+    const service = installed.start({ STRATEGY: 'lua' });
     try {
       const url = (await service.url)!;
       const { id } = await createSale(url, 5);

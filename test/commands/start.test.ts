@@ -100,15 +100,16 @@ const HIDE_REDIS = `exec unshare -m /bin/sh -c '
   exec "$0" "$@"' "$0" "$@"`;
 
 const mayHide = process.getuid?.() === 0 && process.platform === 'linux';
-it.runIf(mayHide)(
-  'without a Redis server it starts with Postgres alone, and says so in one line',
-  async () => {
-    const run = start({ DATABASE_URL: stores.databaseUrl, LOCAL_REDIS: 'never' }, HIDE_REDIS);
-    const url = await run.url;
-    expect(run.log.filter((line) => line.includes('Starting with Postgres alone'))).toHaveLength(1);
-    const expected = { active: 'group-commit', lock: 'postgres-row' };
-    expect((await call(`${url}/strategies`)).body).toMatchObject(expected);
-    const readiness = async () => (await call(`${url}/readyz`)).body;
-    await expect.poll(readiness).toEqual({ status: 'ok', stores: { postgres: 'ok' } });
-  },
-);
+it.runIf(mayHide)('needs no Redis unless a setting does, and names that setting', async () => {
+  const env = { DATABASE_URL: stores.databaseUrl, LOCAL_REDIS: 'never' };
+  const said = await failure({ ...env, STRATEGY: 'lua' }, HIDE_REDIS);
+  expect(said).toContain('redis-server');
+  expect(said).toContain('Redis is for STRATEGY=lua');
+  const run = start(env, HIDE_REDIS);
+  const url = await run.url;
+  expect(run.log.filter((line) => line.includes('On Postgres alone'))).toHaveLength(1);
+  const expected = { active: 'group-commit', lock: 'postgres-row' };
+  expect((await call(`${url}/strategies`)).body).toMatchObject(expected);
+  const readiness = async () => (await call(`${url}/readyz`)).body;
+  await expect.poll(readiness).toEqual({ status: 'ok', stores: { postgres: 'ok' } });
+});

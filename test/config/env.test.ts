@@ -29,7 +29,7 @@ const alone = { postgresAlone: true, redisUrl: null };
 it.each<[Env, object]>([
   [
     { STRATEGY: '', DATABASE_URL: '' },
-    { strategy: 'lua', databaseUrl: null },
+    { strategy: 'group-commit', databaseUrl: null },
   ], // empty: absent
   [{ OTEL_TRACES_SAMPLER_ARG: '.5' }, { traceRatio: 0.5 }],
   [
@@ -84,8 +84,17 @@ it.each<[Env, object]>([
     { DATABASE_URL, TASK_WEBHOOK_URL: 'none' },
     { taskWebhookUrl: 'none', eventWebhookUrl: null },
   ],
-  // Postgres alone has defaults that need no Redis.
+  // Only what needs Redis gets one.
+  [{}, { ...alone, strategy: 'group-commit', lock: 'postgres-row' }],
+  [{ STRATEGY: 'for-update' }, { ...alone, strategy: 'for-update' }],
   [{ REDIS_URL: 'none' }, { ...alone, strategy: 'group-commit', lock: 'postgres-row' }],
+  [{ REDIS_URL: 'redis://cache' }, { strategy: 'lua', lock: 'redis', localRedisFor: [] }],
+  [{ STRATEGY: 'lua' }, { postgresAlone: false, redisUrl: null, localRedisFor: ['STRATEGY=lua'] }],
+  [{ LOCK: 'redis-fair' }, { postgresAlone: false, strategy: 'lua', localRedisFor: ['LOCK=redis-fair'] }],
+  [
+    { CONFIRM: 'accepted', REDIS_WAIT: '1' },
+    { strategy: 'lua', localRedisFor: ['CONFIRM=accepted', 'REDIS_WAIT=1'] },
+  ],
   [
     { REDIS_URL: 'none', STRATEGY: 'skip-locked', LOCK: 'zookeeper' },
     { ...alone, strategy: 'skip-locked', lock: 'zookeeper' },
