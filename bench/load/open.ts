@@ -15,12 +15,13 @@ import { setMaxListeners } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { performance } from 'node:perf_hooks';
+import { percentilesMs } from '../kit/percentile.ts';
 import { type Answer, readAnswer } from './answer.ts';
 import { buyerName, poisson } from './attempts.ts';
 import { type Connection, connectionTo, type Events } from './connection.ts';
 import { oneUnit, purchaseBody, type Quantities, unitsOf } from './purchase.ts';
 import { type Recorded, Recorder } from './recorder.ts';
-import { percentiles, type Sending, whyInvalid } from './sending.ts';
+import { type Sending, whyInvalid } from './sending.ts';
 
 export interface OpenLoad {
   /** Where the service answers, without a path. */
@@ -226,8 +227,8 @@ class OpenLoop implements Events {
       scheduled: schedule.length,
       ...counts,
       notBegun: schedule.length - counts.sent - counts.dropped - counts.unconnected,
-      lagMs: percentiles(history.map(({ id, invokedUs }) => invokedUs - schedule[id]!)),
-      ownLagMs: percentiles(this.#ownLagUs),
+      lagMs: percentilesMs(history.map(({ id, invokedUs }) => invokedUs - schedule[id]!)),
+      ownLagMs: percentilesMs(this.#ownLagUs),
       utilization: this.#utilization ?? 0,
     };
     return { history, strangeAnswers, sending, reasons: whyInvalid(sending, this.#load) };

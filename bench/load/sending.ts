@@ -1,12 +1,5 @@
 /** How well an open loop kept its schedule, and whether its figures say more about the service than about the generator. */
-import { percentile } from '../kit/percentile.ts';
-
-/** In ms; all 0 without values. Exact: the smallest value that p % of all values do not exceed. */
-export interface Percentiles {
-  readonly p50: number;
-  readonly p99: number;
-  readonly max: number;
-}
+import type { Percentiles } from '../kit/percentile.ts';
 
 /** Every scheduled attempt is sent, dropped, unconnected or not begun. */
 export interface Sending {
@@ -24,12 +17,6 @@ export interface Sending {
   readonly ownLagMs: Percentiles;
   /** Share of the schedule's time in which the generator's event loop was busy, 0 to 1. */
   readonly utilization: number;
-}
-
-export function percentiles(valuesUs: ArrayLike<number>): Percentiles {
-  const sorted = Float64Array.from(valuesUs).sort();
-  const atMs = (percent: number): number => Math.round(percentile(sorted, percent)) / 1_000;
-  return { p50: atMs(50), p99: atMs(99), max: atMs(100) };
 }
 
 /**

@@ -3,7 +3,7 @@
  * belongs to the second in which it was due, whenever its answer came, and its latency counts from that moment.
  */
 import type { AttemptOutcome, HistoryRecord } from '../../../lab/history.ts';
-import { percentiles } from '../../load/sending.ts';
+import { percentilesMs } from '../../kit/percentile.ts';
 
 type Points = readonly (readonly [x: number, y: number])[];
 
@@ -21,7 +21,7 @@ export interface Overload {
 /** @param schedule when each attempt was due, µs */
 export function overloadOf(history: readonly HistoryRecord[], schedule: Float64Array): Overload {
   const p99Ms = (records: readonly HistoryRecord[]): number | null =>
-    records.length === 0 ? null : percentiles(records.map((r) => r.completedUs! - schedule[r.id]!)).p99;
+    records.length === 0 ? null : percentilesMs(records.map((r) => r.completedUs! - schedule[r.id]!)).p99;
   const ended = (...outcomes: readonly AttemptOutcome[]): HistoryRecord[] =>
     history.filter(({ outcome, completedUs }) => completedUs !== null && outcomes.includes(outcome));
   const [admitted, busy] = [ended('accepted', 'replayed'), ended('busy')];

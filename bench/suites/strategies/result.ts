@@ -2,14 +2,10 @@
 import type { AuditReport } from '../../../lab/audit/audit.ts';
 import type { RoundTrips } from '../../../lab/far-stores.ts';
 import type { AttemptOutcome, HistoryRecord } from '../../../lab/history.ts';
-import { percentile } from '../../kit/percentile.ts';
+import { type Percentiles, percentileMs, percentilesMs } from '../../kit/percentile.ts';
 import type { Point, TrialBase } from '../../kit/suite.ts';
 import type { PostLoadCounts } from '../../load/post-load.ts';
-import type { Percentiles } from '../../load/sending.ts';
 import type { Reference } from '../../reference/pgbench.ts';
-
-/** In ms, with µs resolution. Percentiles are exact: the smallest value that p % of all values do not exceed. */
-type Latency = { readonly p50: number; readonly p90: number; readonly p99: number; readonly max: number };
 
 /** `closed`: capacity. `open`: selling out. `k6`: the two scripts. */
 export type LoadKind = 'closed' | 'open' | 'k6';
@@ -145,14 +141,8 @@ function perSecond(count: number, us: number): number {
   return count === 0 || us <= 0 ? 0 : Math.round((count / us) * 10_000_000) / 10;
 }
 
-function latency(sortedUs: Float64Array): Latency | null {
-  if (sortedUs.length === 0) return null;
-  const at = (percent: number): number => percentileMs(sortedUs, percent);
-  return { p50: at(50), p90: at(90), p99: at(99), max: at(100) };
-}
-
-const percentileMs = (sortedUs: Float64Array, percent: number): number =>
-  Math.round(percentile(sortedUs, percent)) / 1_000;
+const latency = (valuesUs: Float64Array): Percentiles | null =>
+  valuesUs.length === 0 ? null : percentilesMs(valuesUs);
 
 /** Share of the orders that went to the first customers to come, as many as the stock is for, 0 to 1; null: none was sold. */
 function firstComeShare(history: readonly HistoryRecord[], { stock, schedule }: LoadFacts): number | null {
