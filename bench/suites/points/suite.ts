@@ -41,22 +41,14 @@ interface Options {
   readonly durationMs: number;
 }
 
+const cell = (name: string, lock: string | null, uniqueKey: boolean, summary: string): PointsCell => ({
+  ...{ name, lock, uniqueKey, summary, unsafe: !uniqueKey, control: false },
+});
+const alone = 'The same without the unique key: it must be seen to award twice when the lock is lost.';
 const cells: readonly PointsCell[] = [
-  {
-    name: 'unique-key',
-    summary: 'Insert; the unique key rejects a repeat.',
-    ...{ lock: null, uniqueKey: true, unsafe: false, control: false },
-  },
-  {
-    name: 'lock',
-    summary: 'Read and insert under LOCK=redis; the unique key is still there.',
-    ...{ lock: 'redis', uniqueKey: true, unsafe: false, control: false },
-  },
-  {
-    name: 'lock-alone',
-    summary: 'The same without the unique key: it must be seen to award twice when the lock is lost.',
-    ...{ lock: 'redis', uniqueKey: false, unsafe: true, control: false },
-  },
+  cell('unique-key', null, true, 'Insert; the unique key rejects a repeat.'),
+  cell('lock', 'redis', true, 'Read and insert under LOCK=redis; the unique key is still there.'),
+  cell('lock-alone', 'redis', false, alone),
 ];
 
 type AwardClient = Program<ToAwardClient, FromAwardClient>;
