@@ -34,11 +34,11 @@ export async function untilReplicated(primary: Redis, replicas = 1): Promise<voi
 /** Arguments for a sale. */
 export const durableArgs = ['--appendonly', 'yes'];
 
-/** @param count of independent servers */
+/** @param count of independent servers @returns also the URLs of all servers, replicas included */
 export async function openRedis(
   count: number,
   { folder, clock: library, program: given, replicas: replicaCount = 0, durable = false }: LabOptions,
-): Promise<LabServers> {
+): Promise<LabServers & { readonly allUrls: readonly string[] }> {
   // Found once: the search blocks this process, and a restart happens under load.
   const program = given ?? (await ensureRedisServer()).path;
   const clock = (n: number) => join(folder, `clock-${n}`);
@@ -76,6 +76,7 @@ export async function openRedis(
   return {
     ...lacking.group,
     nodes,
+    allUrls: [...servers, ...replicas].map(({ url }) => url),
     urls,
     currentUrls: async () => urls(nodes.map(({ port }) => port)),
     setClock: (node, aheadMs) => writeFile(clock(node), `${aheadMs}\n`),

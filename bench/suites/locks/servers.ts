@@ -4,15 +4,14 @@
  */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { Redis } from 'ioredis';
 import type { ServerKind } from '../../../lab/clients/lock-cells.ts';
 import type { ServerUrls } from '../../../lab/clients/open-lock.ts';
 import { temporaryFolder } from '../../../lab/kit/temporary-folder.ts';
-import { eagerPrimary, plainRedis, untilReplicated } from '../../../lab/servers/redis.ts';
-import { type BenchStores, openStores, versionIn } from '../../../lab/servers/stores.ts';
+import { openRedis as openServers } from '../../../lab/servers/redis.ts';
+import { type BenchStores, openStores, redisClient, versionIn } from '../../../lab/servers/stores.ts';
 import { findValkey } from '../../../lab/servers/valkey.ts';
 import { startZookeeper, whyNoZookeeper } from '../../../lab/servers/zookeeper-server.ts';
-import { type RedisServer, startRedisServer } from '../../../src/local/redis-server.ts';
+import { ensureRedisServer } from '../../../src/local/redis-server.ts';
 import { migrate } from '../../../src/store/postgres/migrate.ts';
 
 /** The servers of one lock in one trial. */
@@ -59,32 +58,23 @@ export async function openServerRoom(say: (line: string) => void): Promise<Serve
   };
 }
 
-const redisCounts: Partial<Record<ServerKind, number>> = { 'redis-replica': 2, 'redis-five': 5 };
-
 async function openRedis(
   kind: ServerKind,
   folder: string,
   versions: Record<string, string>,
   say: (line: string) => void,
 ): Promise<Servers> {
-  const program = kind === 'valkey' ? { program: await findValkey() } : {};
-  const isReplicated = kind === 'redis-replica';
-  const servers: RedisServer[] = [];
-  const clients: Redis[] = [];
+  const program = kind === 'valkey' ? await findValkey() : (await ensureRedisServer({ say })).path;
+  const options = { folder, clock: null, group: null, program, replicas: kind === 'redis-replica' ? 1 : 0 };
+  const redis = await openServers(kind === 'redis-five' ? 5 : 1, options);
+  const clients = redis.allUrls.map(redisClient);
   const stop = async (): Promise<void> => {
     for (const client of clients) client.disconnect();
-    await Promise.all(servers.map((server) => server.kill()));
+    await redis[Symbol.asyncDispose]();
     await rm(folder, { recursive: true, force: true });
   };
   try {
-    for (let n = 0; n < (redisCounts[kind] ?? 1); n++) {
-      const copies = isReplicated && n > 0 ? ['--replicaof', '127.0.0.1', String(servers[0]!.port)] : [];
-      const args = [...(isReplicated ? eagerPrimary : plainRedis), ...copies];
-      servers.push(await startRedisServer({ folder: join(folder, String(n)), args, say, ...program }));
-      clients.push(new Redis(servers[n]!.url));
-      clients[n]!.on('error', () => {}); // the command in flight fails as well
-    }
-    if (isReplicated) await untilReplicated(clients[0]!);
+    await Promise.all(clients.map((client) => client.connect()));
     const version = versionIn(await clients[0]!.info('server'));
     if (kind === 'valkey') versions.valkey = version.replace('Valkey ', '');
     else versions.redis = version;
@@ -92,10 +82,9 @@ async function openRedis(
     await stop();
     throw error;
   }
-  const urls = servers.map(({ url }) => url);
   let own = 0;
   return {
-    urls: kind === 'redis-five' ? { redlockUrls: urls } : { redisUrl: urls[0]! },
+    urls: redis.urls(redis.nodes.map(({ port }) => port)),
     /** Without the commands that ask for this number: a reply counts the earlier ones. */
     async count() {
       const texts = await Promise.all(clients.map((client) => client.info('stats')));
