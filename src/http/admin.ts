@@ -69,12 +69,6 @@ export interface Administration {
   act(bodyBytes?: number): RequestHandler[];
 }
 
-/** For a server without administrative routes: skips them, so requests get 404. */
-export const noAdministration: Administration = {
-  authorize: [(_req, _res, next) => next('route')],
-  act: () => noAdministration.authorize,
-};
-
 /**
  * The Idempotency-Key of an administrator's request; null: it has none.
  * @param body as it was parsed: what was left out and its default are the same request

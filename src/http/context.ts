@@ -1,5 +1,14 @@
 /** What the routes use. */
+import type { BotCheck } from '../access/bot-check.ts';
+import type { SharedLimits } from '../access/shared-limits.ts';
+import type { Tickets } from '../access/ticket.ts';
+import type { WaitingRoom } from '../access/waiting-room.ts';
 import type { WebhookSecret } from '../config/access.ts';
+import type { StrategyDescription } from '../domain/guarantees.ts';
+import type { Sale } from '../domain/sale.ts';
+import type { LockDescription } from '../locks/lock.ts';
+import type { Instruments } from '../metrics/instruments.ts';
+import type { Degradation } from '../metrics/loop-health.ts';
 import type { Lifecycle } from '../orders/lifecycle.ts';
 import type { Payments } from '../orders/payments.ts';
 import type { Purchases } from '../orders/purchase.ts';
@@ -16,8 +25,31 @@ import type { Callers } from './callers.ts';
 import type { ClientLimits } from './client-limits.ts';
 import type { TicketGate } from './purchase/ticket-gate.ts';
 import type { Reads } from './reads.ts';
-import type { ServiceContext } from './routes/service.ts';
-import type { TicketContext } from './routes/tickets.ts';
+
+export interface ServiceContext {
+  readonly active: string;
+  readonly lock: string;
+  readonly strategies: readonly StrategyDescription[];
+  readonly locks: readonly LockDescription[];
+  readonly instruments: Instruments;
+  /** Reads the metrics of all worker processes, or null when unavailable. Null: the service is one process. */
+  readonly metricsOfAll: (() => Promise<string | null>) | null;
+  /** Failing background work. */
+  readonly degraded: () => readonly Degradation[];
+  /** Checks by store; a check throws when its store does not answer. */
+  readonly checks: Readonly<Record<string, () => Promise<void>>>;
+}
+
+export interface TicketContext {
+  readonly tickets: Tickets;
+  readonly waitingRoom: WaitingRoom;
+  /** How long a ticket of a sale is valid from its turn on. */
+  readonly validMs: (sale: Sale) => number;
+  readonly botCheck: BotCheck;
+  readonly sharedLimits: SharedLimits;
+  readonly onIssued: () => void;
+  readonly onRefused: (reason: string) => void;
+}
 
 export interface HttpContext {
   readonly service: ServiceContext;

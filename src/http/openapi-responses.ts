@@ -1,8 +1,7 @@
-/** What the paths of the OpenAPI document share: operations, responses, one schema for each problem and its headers, and who may send what. */
+/** Responses in the OpenAPI document: those that a route describes, and one schema for each problem and its headers. */
 import * as z from 'zod';
-import type { ZodOpenApiOperationObject, ZodOpenApiResponseObject } from 'zod-openapi';
+import type { ZodOpenApiResponseObject } from 'zod-openapi';
 import { type Problem, type ProblemSlug, problems, repeats } from './problems.ts';
-import { saleIdSchema } from './schemas.ts';
 
 const retryAfter = z.int().min(0).meta({ description: 'Seconds until a repeat may succeed' });
 const limited = z.string().optional().meta({
@@ -109,8 +108,8 @@ const malformed = Object.entries(MALFORMED).map(([status, [id, description]]) =>
   },
 ]);
 
-/** The problems of a route, beside those of any route. */
-function failures(...own: ProblemSlug[]): Record<string, ZodOpenApiResponseObject> {
+/** The responses with problems of a route, beside those of any route. */
+export function failures(...own: ProblemSlug[]): Record<string, ZodOpenApiResponseObject> {
   const byStatus = new Map<number, ProblemSlug[]>();
   for (const slug of new Set(own)) {
     const { status } = problems[slug];
@@ -124,58 +123,15 @@ function failures(...own: ProblemSlug[]): Record<string, ZodOpenApiResponseObjec
 }
 
 /** The header `Link` of a list. */
-export const nextPage = (path: string) =>
-  z
+export const nextPage = (path: string) => ({
+  Link: z
     .string()
     .optional()
-    .meta({ description: `With a next page: \`<${path}?before=…>; rel="next"\`` });
-
-export const body = (schema: z.ZodType) => ({ required: true, content: { 'application/json': { schema } } });
+    .meta({ description: `With a next page: \`<${path}?before=…>; rel="next"\`` }),
+});
 
 /** Any route that uses a store may answer with these and `Retry-After`. */
 export const STORES: ProblemSlug[] = ['busy', 'unknown-outcome'];
 export const BODY: ProblemSlug[] = ['too-large', 'unsupported-media-type'];
 /** `not-found`: with ADMIN_PORT, on the other port. */
 export const ADMIN: ProblemSlug[] = ['unauthorized', 'forbidden', 'not-found'];
-const CUSTOMER: ProblemSlug[] = ['unauthorized'];
-const KEY: ProblemSlug[] = ['key-reused'];
-export const admin = [{ adminToken: [] }, {}];
-export const customer = [{ customerToken: [] }, { adminToken: [] }, {}];
-export const anyone: [] = [];
-export const ticket = [{ ticket: [] }, {}];
-/** Of an administrative request that is not idempotent by itself. */
-export const keyHeader = z.object({
-  'Idempotency-Key': z
-    .string()
-    .regex(/^[!-~]{1,255}$/)
-    .optional()
-    .meta({
-      description:
-        'Repeats with the same key and the same body have one effect, and get the same answer, for 24 hours. A refusal changes nothing, and a repeat of it is judged again.',
-    }),
-});
-export const salePath = z.object({ saleId: saleIdSchema });
-
-interface Described extends Omit<ZodOpenApiOperationObject, 'tags' | 'security' | 'responses'> {
-  readonly answers: Record<string, ZodOpenApiResponseObject>;
-  /** Its own, beside those that follow from its body, security, key and stores. */
-  readonly problems?: readonly ProblemSlug[];
-}
-
-/** Describes operations of a tag. @param stores the problems of the stores that they use */
-export const tagged =
-  (tag: string, stores = STORES) =>
-  (
-    security: Record<string, string[]>[],
-    { answers, problems = [], ...described }: Described,
-  ): ZodOpenApiOperationObject => {
-    const { requestBody, requestParams } = described;
-    const responses = failures(
-      ...(requestBody === undefined ? [] : BODY),
-      ...(security === admin ? ADMIN : security === customer ? CUSTOMER : []),
-      ...problems,
-      ...(requestParams?.header === keyHeader ? KEY : []),
-      ...stores,
-    );
-    return { ...described, tags: [tag], security, responses: { ...answers, ...responses } };
-  };

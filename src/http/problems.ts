@@ -252,6 +252,9 @@ export function outcomeUnread(): ProblemError {
   return new ProblemError('unknown-outcome', detail, { reason: 'outcome-unread' });
 }
 
+export const unknownSale = (saleId: number): ProblemError =>
+  new ProblemError('unknown-sale', `Sale ${saleId} does not exist.`);
+
 /** `Retry-After` by the type of a problem, in seconds; others have none, or set it themselves. */
 export const retryAfterS: Readonly<Record<string, number>> = {
   '/problems/busy': limits.retryAfterS,

@@ -195,11 +195,15 @@ export const taskIdSchema = exactId.meta({
 
 export const taskStateSchema = z.enum(taskStates);
 
-const listLimit = z
-  .string()
-  .regex(/^[1-9]\d{0,3}$/, `must be an integer from 1 to ${limits.listLength}`)
-  .transform(Number)
-  .refine((n) => n <= limits.listLength, `must be an integer from 1 to ${limits.listLength}`);
+/** The length of a list. @param usual where the query names none */
+const listLimit = (usual: number) =>
+  z
+    .string()
+    .regex(/^[1-9]\d{0,3}$/, `must be an integer from 1 to ${limits.listLength}`)
+    .transform(Number)
+    .refine((n) => n <= limits.listLength, `must be an integer from 1 to ${limits.listLength}`)
+    .default(usual)
+    .meta(integerTo(limits.listLength, { default: usual }));
 
 /** Headers; see webhook-signature.ts. */
 export const signatureSchema = z.object({
@@ -212,7 +216,7 @@ export const signatureSchema = z.object({
 });
 
 export const pageQuerySchema = z.strictObject({
-  limit: listLimit.optional().meta(integerTo(limits.listLength, { default: limits.pageLength })),
+  limit: listLimit(limits.pageLength),
   before: exactId
     .refine((id) => id <= limits.maxSaleId, 'must be the id of a sale')
     .optional()
@@ -246,12 +250,12 @@ const orderFilter = {
 export const exportQuerySchema = z.strictObject(orderFilter);
 export const orderListQuerySchema = z.strictObject({
   ...orderFilter,
-  limit: listLimit.optional().meta(integerTo(limits.listLength, { default: limits.pageLength })),
+  limit: listLimit(limits.pageLength),
   before: orderIdSchema.optional().meta({ description: 'Only orders that are older than this one' }),
 });
 
 export const unmatchedQuerySchema = z.strictObject({
-  limit: listLimit.optional().meta(integerTo(limits.listLength, { default: limits.pageLength })),
+  limit: listLimit(limits.pageLength),
   before: exactId
     .optional()
     .meta({ ...integerTo(Number.MAX_SAFE_INTEGER), description: 'Only payments with a smaller id' }),
@@ -259,5 +263,5 @@ export const unmatchedQuerySchema = z.strictObject({
 
 export const taskQuerySchema = z.strictObject({
   state: taskStateSchema.optional(),
-  limit: listLimit.optional().meta(integerTo(limits.listLength, { default: 100 })),
+  limit: listLimit(100),
 });

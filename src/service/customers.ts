@@ -23,7 +23,6 @@ import { type Callers, createCallers } from '../http/callers.ts';
 import type { ClientLimits } from '../http/client-limits.ts';
 import type { HttpContext } from '../http/context.ts';
 import { createTicketGate } from '../http/purchase/ticket-gate.ts';
-import type { Reads } from '../http/reads.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { BackgroundHealth } from '../metrics/loop-health.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
@@ -34,7 +33,6 @@ export interface CustomersContext {
   /** Null: the service runs on Postgres alone. */
   readonly redis: RedisStore | null;
   readonly postgres: PostgresStore;
-  readonly reads: Reads;
   readonly shedder: LoadShedder;
   readonly reports: {
     readonly instruments: Instruments;
@@ -52,7 +50,7 @@ export type Customers = Pick<HttpContext, 'ticketing'> & {
 };
 
 export async function openCustomers(context: CustomersContext): Promise<Customers> {
-  const { config, redis, reads, reports, warn } = context;
+  const { config, redis, reports, warn } = context;
   const { instruments, onError } = reports;
   const onRefused = (reason: string) => instruments.refusals.inc({ reason });
   const shared = countRefusals(sharedLimits(redis), onRefused);
@@ -84,7 +82,6 @@ export async function openCustomers(context: CustomersContext): Promise<Customer
     waitingRoom: createWaitingRoom(turns, () => capacity.perSecond, validMs),
     botCheck: config.botCheck === 'none' ? acceptEverybody : countChecks(proofOfWork(keys), instruments),
     sharedLimits: shared,
-    reads,
     onIssued: () => instruments.ticketsIssued.inc(),
     onRefused,
   };

@@ -112,7 +112,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   const tasks = await startBackground({ config, core, pipeline, reports, log, aroundClaims }, closers);
   const purchases = tracing?.purchases(pipeline.purchases) ?? pipeline.purchases;
   closers.add(() => purchases.idle());
-  const customers = await openCustomers({ config, redis, postgres, reads, shedder, reports, warn });
+  const customers = await openCustomers({ config, redis, postgres, shedder, reports, warn });
   closers.add(() => customers.stop());
 
   return openServers(config, customers, tracing, {

@@ -89,7 +89,7 @@ export function resultsOf(cells: readonly MadeUpCell[], changes: Partial<Results
   const { rows, noise } = summarize(suite, { cells: bases, baseline, ladder }, trials);
   const info = <T extends { readonly read: unknown }>({ read: _, ...rest }: T): Omit<T, 'read'> => rest;
   return {
-    ...{ schema: 3, suite: 'strategies', partial: false, smoke: false, layout, ratios: [], tables: [] },
+    ...{ schema: 2, suite: 'strategies', partial: false, smoke: false, layout, ratios: [], tables: [] },
     ...{ startedAt: '2026-11-21T07:30:00.000Z', finishedAt: '2026-11-21T07:40:00.000Z' },
     ...{ commit: '0123456789abcdef0123456789abcdef01234567', generator: 'wrk', broken: [], failures: [] },
     machine: {

@@ -89,7 +89,7 @@ describe('a run', () => {
     expect(shown).toMatch(/1 +fast +300/);
     expect(shown).toMatch(/trial 1 of 8 {2}round 1 of 2 {2}unsafe: starting/);
     const { plan, trials, summary, machine } = results();
-    expect(results()).toMatchObject({ schema: 3, suite: 'made-up', failures: [], partial: false });
+    expect(results()).toMatchObject({ schema: 2, suite: 'made-up', failures: [], partial: false });
     expect(plan).toMatchObject({ rounds: 2, seed: 5, trials: 8, options: { some: 'option' } });
     expect(plan.cells.map((one) => one.name)).toEqual(['unsafe', 'base', 'fast', 'base, A/A control']);
     expect(machine).toMatchObject({ redis: '7', postgres: 'not used', node: process.version });
@@ -154,7 +154,7 @@ describe('files of results', () => {
     await run();
     const results = await readResults(join(out, 'latest', 'results.json'));
     const other = join(import.meta.dirname, '../../package.json');
-    await expect(readResults(other)).rejects.toThrow('not results of schema 3');
+    await expect(readResults(other)).rejects.toThrow('not results of schema 2');
     const committed = JSON.parse(forCommit(results)) as Results;
     expect(committed.trials).toEqual([]);
     expect(committed.summary).toEqual(results.summary);

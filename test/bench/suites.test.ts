@@ -50,7 +50,7 @@ async function finished(args: string) {
   expect(existsSync(join(latest, 'results.json')), `${run.shown} ${code}`).toBe(true);
   const results = JSON.parse(readFileSync(join(latest, 'results.json'), 'utf8')) as Results;
   expect(results.broken).toEqual([]);
-  expect(results).toMatchObject({ schema: 3, partial: false });
+  expect(results).toMatchObject({ schema: 2, partial: false });
   const files = readdirSync(latest);
   expect(files).toEqual(expect.arrayContaining(['report.html', 'report.md', 'results.csv', 'results.json']));
   return { code, results, latest };

@@ -1,30 +1,36 @@
 /** `POST /sales/{saleId}/orders` on Express, for requests in a form that purchase-listener.ts does not handle. */
-import { Router } from 'express';
-import { limits } from '../../config/limits.ts';
-import type { Purchases } from '../../orders/purchase.ts';
-import { jsonBody, optionalBody, parse } from '../requests.ts';
-import { purchaseSchema, saleIdSchema, ticketPurchaseSchema } from '../schemas.ts';
+import { placedOrderSchema } from '../answer-schemas.ts';
+import { json, location } from '../openapi-responses.ts';
+import { optionalBody, parse } from '../requests.ts';
+import { tagged } from '../route.ts';
+import { purchaseSchema, ticketPurchaseSchema } from '../schemas.ts';
 import { replyOf, send } from './reply.ts';
-import type { TicketGate } from './ticket-gate.ts';
 
-/** @param gate null: the body names the customer */
-export function purchaseRoute(purchases: Purchases, gate: TicketGate | null): Router {
-  const router = Router();
-  const json = jsonBody(limits.purchaseBodyBytes);
-  if (gate !== null) {
-    router.post('/sales/:saleId/orders', ...json, async (req, res) => {
-      const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
-      const customer = gate.customerOf(req.headers.authorization, saleId);
-      if (typeof customer !== 'string') return send(res, customer);
-      const { quantity } = parse(ticketPurchaseSchema, optionalBody(req), 'body');
-      send(res, replyOf(saleId, await purchases.attempt(saleId, customer, quantity, gate.clientOf(req))));
-    });
-    return router;
-  }
-  router.post('/sales/:saleId/orders', ...json, async (req, res) => {
-    const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
-    const { userId, quantity } = parse(purchaseSchema, req.body, 'body');
-    send(res, replyOf(saleId, await purchases.attempt(saleId, userId, quantity)));
-  });
-  return router;
-}
+export const placeOrder = tagged('Orders')('post /sales/{saleId}/orders', 'ticket', {
+  summary: 'Buy one unit, or several at once',
+  description:
+    'All units or none. A repeat by the same user returns the same order, whatever its quantity. With AUTH=jwt it needs a ticket as Authorization: Bearer, which names the user; `userId` is ignored, and the body may be left out.',
+  body: purchaseSchema,
+  mayOmitBody: true,
+  answers: {
+    200: json(placedOrderSchema, 'The existing order of the user', location('order')),
+    201: json(placedOrderSchema, 'The order, committed in Postgres', location('order')),
+    202: json(
+      placedOrderSchema,
+      'With CONFIRM=accepted: the units are reserved; the commit follows',
+      location('order'),
+    ),
+  },
+  problems: ['invalid-ticket', 'too-early', 'sold-out', 'not-enough-units', 'sale-not-open'],
+  async handle({ saleId, req, res }, { purchases, ticketing }) {
+    if (ticketing === null) {
+      const { userId, quantity } = parse(purchaseSchema, req.body, 'body');
+      return send(res, replyOf(saleId, await purchases.attempt(saleId, userId, quantity)));
+    }
+    const { gate } = ticketing;
+    const customer = gate.customerOf(req.headers.authorization, saleId);
+    if (typeof customer !== 'string') return send(res, customer);
+    const { quantity } = parse(ticketPurchaseSchema, optionalBody(req), 'body');
+    send(res, replyOf(saleId, await purchases.attempt(saleId, customer, quantity, gate.clientOf(req))));
+  },
+});

@@ -1,15 +1,14 @@
 /** The stock of a sale as server-sent events. */
 import type { RequestHandler, Response } from 'express';
-import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
 import { type Sale, stateOf } from '../../domain/sale.ts';
 import type { SaleTable } from '../../store/postgres/sales.ts';
+import { saleEventSchema } from '../answer-schemas.ts';
 import { Broadcast } from '../broadcast.ts';
 import type { HttpContext } from '../context.ts';
-import { ProblemError } from '../problems.ts';
-import { parse } from '../requests.ts';
-import { saleIdSchema } from '../schemas.ts';
-import { unknownSale } from './sales.ts';
+import { events } from '../openapi-responses.ts';
+import { ProblemError, unknownSale } from '../problems.ts';
+import { tagged } from '../route.ts';
 
 /** Shared by all servers of a process. @param stopping ends the streams @param onError receives errors of reads */
 export function openSaleEvents(
@@ -29,16 +28,25 @@ export function openSaleEvents(
   return streams;
 }
 
-export function eventRoutes(context: Pick<HttpContext, 'saleEvents' | 'clientLimits'>): Router {
-  const streams = context.saleEvents;
-  // An address has as many streams as it may have connections.
-  const { addresses, connections: perAddress } = context.clientLimits;
-  const ofAddress = new Map<string, number>();
+export const streamSale = tagged('Sales')('get /sales/{saleId}/events', 'anyone', {
+  summary: 'Stream the stock of a sale: server-sent events',
+  description:
+    'The first event is sent immediately, further ones after each change; the last one is repeated after 5 seconds without a change. A slow client may miss intermediate events but always receives the latest.',
+  answers: { 200: events(saleEventSchema, 'A stream; it ends when the service stops') },
+  guards: (context) => [admission(context)],
+  async handle({ saleId, res }, { saleEvents }) {
+    if (!(await saleEvents.listen(saleId, res))) throw unknownSale(saleId);
+  },
+});
 
-  const admit: RequestHandler = (req, res, next) => {
+/** Bounds the streams: an address has as many as it may have connections. */
+function admission({ saleEvents, clientLimits }: HttpContext): RequestHandler {
+  const { addresses, connections: perAddress } = clientLimits;
+  const ofAddress = new Map<string, number>();
+  return (req, res, next) => {
     // HEAD gets the headers only.
     if (req.method === 'HEAD') return res.type('text/event-stream').end();
-    if (streams.size >= limits.events.listeners)
+    if (saleEvents.size >= limits.events.listeners)
       throw tooMany(res, 'busy', 'This process serves the maximum number of streams.');
     if (perAddress > 0) {
       const address = addresses.of(req);
@@ -54,14 +62,6 @@ export function eventRoutes(context: Pick<HttpContext, 'saleEvents' | 'clientLim
     }
     next();
   };
-
-  const router = Router();
-  router.get('/sales/:saleId/events', admit, async (req, res) => {
-    const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
-    const isKnown = saleId <= limits.maxSaleId && (await streams.listen(saleId, res));
-    if (!isKnown) throw unknownSale(saleId);
-  });
-  return router;
 }
 
 const eventOf = (sale: Sale, nowMs: number) => ({

@@ -1,16 +1,21 @@
-/** The orders of a sale, for administrators: lists with filters, and the export. */
+/** The orders of a sale: the order of a customer; for administrators, lists with filters, and the export. */
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { type RequestHandler, Router } from 'express';
+import type { RequestHandler } from 'express';
+import * as z from 'zod';
 import { limits } from '../../config/limits.ts';
 import type { Order, OrderQuery } from '../../domain/order.ts';
-import { type Administration, isLocal } from '../admin.ts';
+import { isLocal } from '../admin.ts';
+import * as a from '../answer-schemas.ts';
+import { namedCustomer } from '../callers.ts';
 import type { HttpContext } from '../context.ts';
+import { json, nextPage } from '../openapi-responses.ts';
+import { ProblemError, unknownSale } from '../problems.ts';
+import type { Reads } from '../reads.ts';
 import { parse } from '../requests.ts';
-import { exportQuerySchema, orderListQuerySchema, saleIdSchema } from '../schemas.ts';
-import { unknownSale } from './sales.ts';
-
-type OrderListContext = Pick<HttpContext, 'reads' | 'ticketing' | 'adminTokens'>;
+import { linkNext, tagged, undescribed } from '../route.ts';
+import * as s from '../schemas.ts';
+import { notCommitted, UNCOMMITTED } from './orders.ts';
 
 /** The columns of the export, in their order. */
 const COLUMNS = [
@@ -20,56 +25,90 @@ const COLUMNS = [
 /** Orders that the export reads at once. */
 const PAGE = 1_000;
 
-export function orderListRoutes(context: OrderListContext, admin: Administration): Router {
-  const { orders, sales } = context.reads;
-  const router = Router();
+const order = tagged('Orders');
 
-  async function knownSale(text: unknown): Promise<number> {
-    const saleId = parse(saleIdSchema, text, 'saleId');
-    if (saleId > limits.maxSaleId || (await sales.get(saleId)) === null) throw unknownSale(saleId);
-    return saleId;
-  }
+export const orderListRoutes = {
+  getOrdersOfSale: order('get /sales/{saleId}/orders', 'customer', {
+    summary: 'The order of a user in a sale; for administrators, without `userId`, all orders, newest first',
+    description: `The active order of the user, or else the last closed one. \`search\` finds orders whose customer has the text, or whose id begins with it. ${UNCOMMITTED}`,
+    query: s.userQuerySchema,
+    otherQuery: s.orderListQuerySchema,
+    answers: {
+      200: json(
+        z.union([a.orderSchema, z.array(a.orderSchema)]),
+        'The order; or orders',
+        nextPage('/sales/{saleId}/orders'),
+      ),
+    },
+    problems: ['forbidden', 'not-found', 'unknown-order'],
+    guards: (context) => [unlessOfAll(context)],
+    async handle({ saleId, query: { userId: named }, caller, res }, { reads }) {
+      if (caller.customer === null) parse(s.userIdSchema, named, 'query.userId');
+      const userId = namedCustomer(caller, named);
+      if (userId === null) throw noOrder(saleId, named!);
+      const found = saleId > limits.maxSaleId ? null : await reads.uncommitted.ofUser(saleId, userId);
+      if (found === 'uncommitted') throw notCommitted(`The order of ${userId} in sale ${saleId}`);
+      if (found === null) throw noOrder(saleId, userId);
+      res.json(found);
+    },
+  }),
+  listOrders: undescribed('get /sales/{saleId}/orders', 'admin', {
+    query: s.orderListQuerySchema,
+    async handle({ saleId, query, res }, { reads }) {
+      await known(saleId, reads);
+      const page = await reads.orders.list(saleId, query);
+      linkNext(res, `/sales/${saleId}/orders`, page, query, ({ orderId }) => orderId);
+      res.json(page);
+    },
+  }),
+  exportOrders: order('get /sales/{saleId}/orders.csv', 'admin', {
+    summary: 'All orders of a sale as CSV (RFC 4180), newest first',
+    description: 'Streamed. When a store fails meanwhile, the connection is cut.',
+    query: s.exportQuerySchema,
+    answers: {
+      200: {
+        description: 'Orders, after a line with the names of the columns',
+        headers: z.object({
+          'Content-Disposition': z.string().meta({ description: 'With a name for the file' }),
+        }),
+        content: { 'text/csv': { schema: z.string() } },
+      },
+    },
+    async handle({ saleId, query: filter, res }, { reads }) {
+      await known(saleId, reads);
+      const pages = pagesOf((query) => reads.orders.list(saleId, { ...filter, ...query }));
+      const first = await pages.next(); // a store that fails now is answered with a problem
+      res.type('text/csv').attachment(`sale-${saleId}-orders.csv`);
+      async function* lines() {
+        yield `${COLUMNS.join(',')}\r\n`;
+        for (let page = first; !page.done; page = await pages.next()) yield page.value.map(lineOf).join('');
+      }
+      // When a store fails later, the connection is cut: the client must not take a part for the whole.
+      await pipeline(Readable.from(lines()), res).catch((error) => res.destroy(error));
+    },
+  }),
+};
 
-  router.get('/sales/:saleId/orders', unlessOfOne(context), ...admin.authorize, async (req, res) => {
-    const query = parse(orderListQuerySchema, req.query, 'query');
-    const saleId = await knownSale(req.params.saleId);
-    const { limit = limits.pageLength } = query;
-    const page = await orders.list(saleId, { ...query, limit });
-    const last = page.at(-1);
-    if (last !== undefined && page.length === limit) {
-      const { status = '', search = '' } = query;
-      const next = new URLSearchParams({ before: last.orderId, limit: `${limit}`, status, search });
-      for (const [name, value] of [...next]) if (value === '') next.delete(name);
-      res.setHeader('Link', `</sales/${saleId}/orders?${next}>; rel="next"`);
-    }
-    res.json(page);
-  });
-
-  router.get('/sales/:saleId/orders.csv', ...admin.authorize, async (req, res) => {
-    const filter = parse(exportQuerySchema, req.query, 'query');
-    const saleId = await knownSale(req.params.saleId);
-    const pages = pagesOf((query) => orders.list(saleId, { ...filter, ...query }));
-    const first = await pages.next(); // a store that fails now is answered with a problem
-    res.type('text/csv').attachment(`sale-${saleId}-orders.csv`);
-    async function* lines() {
-      yield `${COLUMNS.join(',')}\r\n`;
-      for (let page = first; !page.done; page = await pages.next()) yield page.value.map(lineOf).join('');
-    }
-    // When a store fails later, the connection is cut: the client must not take a part for the whole.
-    await pipeline(Readable.from(lines()), res).catch((error) => res.destroy(error));
-  });
-
-  return router;
+/**
+ * Skips requests about all customers, which are for administrators: those that name none, and with AUTH=jwt are an administrator's.
+ * A server without administrative routes has none.
+ */
+function unlessOfAll({ ticketing, adminTokens }: HttpContext): RequestHandler {
+  return (req, _res, next) => {
+    if (adminTokens === null) return next();
+    // Where no token is set, an administrator on this machine sends none, and a customer the issuer's.
+    const isOpen = !adminTokens.areSet && req.headers.authorization === undefined;
+    const isAdmin = (isOpen && isLocal(req)) || adminTokens.nameOf(req) !== null;
+    next(req.query.userId === undefined && (ticketing === null || isAdmin) ? 'route' : undefined);
+  };
 }
 
-/** Skips requests about one customer: those that name one, and with AUTH=jwt those that are not an administrator's. */
-function unlessOfOne({ ticketing, adminTokens }: OrderListContext): RequestHandler {
-  return (req, _res, next) => {
-    // Where no token is set, an administrator on this machine sends none, and a customer the issuer's.
-    const isOpen = adminTokens?.areSet === false && req.headers.authorization === undefined;
-    const isAdmin = (isOpen && isLocal(req)) || (adminTokens?.nameOf(req) ?? null) !== null;
-    next((ticketing !== null && !isAdmin) || req.query.userId !== undefined ? 'route' : undefined);
-  };
+const noOrder = (saleId: number, userId: string): ProblemError =>
+  new ProblemError('unknown-order', `${userId} has no order in sale ${saleId}.`);
+
+/** @throws ProblemError for a sale that does not exist */
+async function known(saleId: number, { sales }: Reads): Promise<void> {
+  if ((await sales.get(saleId)) === null) throw unknownSale(saleId);
 }
 
 async function* pagesOf(

@@ -1,86 +1,68 @@
-/** Routes for operators and tools: health, readiness, metrics, strategies, the API description. */
-import { type Request, type Response, Router } from 'express';
+/** Routes for operators and tools: health, readiness, metrics, strategies. */
+import * as z from 'zod';
 import { coalesce } from '../../concurrency/coalesce.ts';
 import { limits } from '../../config/limits.ts';
-import type { StrategyDescription } from '../../domain/guarantees.ts';
-import type { LockDescription } from '../../locks/lock.ts';
-import type { Instruments } from '../../metrics/instruments.ts';
-import type { Degradation } from '../../metrics/loop-health.ts';
-import { type Assets, type Body, bodyOf, sendBody } from '../assets.ts';
-import { openApiDocument } from '../openapi.ts';
+import { isAdministrator } from '../admin.ts';
+import * as a from '../answer-schemas.ts';
+import type { ServiceContext } from '../context.ts';
+import { json } from '../openapi-responses.ts';
+import { tagged } from '../route.ts';
 
-export interface ServiceContext {
-  readonly active: string;
-  readonly lock: string;
-  readonly strategies: readonly StrategyDescription[];
-  readonly locks: readonly LockDescription[];
-  readonly instruments: Instruments;
-  /** Reads the metrics of all worker processes, or null when unavailable. Null: the service is one process. */
-  readonly metricsOfAll: (() => Promise<string | null>) | null;
-  /** Failing background work. */
-  readonly degraded: () => readonly Degradation[];
-  /** Checks by store; a check throws when its store does not answer. */
-  readonly checks: Readonly<Record<string, () => Promise<void>>>;
-}
+const service = tagged('Service', true);
 
-/**
- * Public routes: health and strategies.
- * @param mayReadCauses whether the client may read errors, which name addresses of the stores
- */
-export function serviceRoutes(
-  context: ServiceContext,
-  mayReadCauses: (req: Request, res: Response) => Promise<boolean>,
-): Router {
-  const router = Router();
-  const readiness = coalesce(() => runChecks(context.checks));
-
+export const serviceRoutes = {
+  listStrategies: service('get /strategies', 'anyone', {
+    summary: 'Every strategy with its guarantees, and the active one',
+    answers: { 200: json(a.strategiesSchema, 'Strategies') },
+    handle({ res }, { service: { active, lock, strategies, locks } }) {
+      res.json({ active, lock, strategies, locks });
+    },
+  }),
   // Liveness ignores the stores (see /readyz): otherwise an outage of a store would restart the service.
-  router.get('/healthz', (_req, res) => {
-    res.json({ status: 'ok' });
-  });
-
-  router.get('/readyz', async (req, res) => {
-    const isOpen = await mayReadCauses(req, res);
-    const found = Object.entries(await readiness('all'));
-    const ready = found.every(([, result]) => result === 'ok');
-    const shown = (result: string) => (isOpen || result === 'ok' ? result : 'does not answer');
-    const stores = Object.fromEntries(found.map(([name, result]) => [name, shown(result)]));
-    const degraded = context
-      .degraded()
-      .map(({ what, detail }) => ({ what, detail: isOpen ? detail : 'for administrators only' }));
-    const status = degraded.length === 0 ? 'ok' : 'degraded';
-    res.status(ready ? 200 : 503).json({
-      status: ready ? status : 'unavailable',
-      stores,
-      ...(degraded.length > 0 && { degraded }),
-    });
-  });
-
-  router.get('/strategies', (_req, res) => {
-    const { active, lock, strategies, locks } = context;
-    res.json({ active, lock, strategies, locks });
-  });
-  return router;
-}
-
-/** Metrics and API description; with ADMIN_PORT on that port only. */
-export function operationRoutes(context: ServiceContext, assets: Assets): Router {
-  const router = Router();
-  const { registry } = context.instruments;
-  const metrics = coalesce(() => metricsText(context), limits.metricsEveryMs);
-  router.get('/metrics', async (_req, res) => {
-    res.type(registry.contentType).send(await metrics('all'));
-  });
-
-  let document: Promise<Body> | null = null;
-  router.get('/openapi.json', async (req, res) => {
-    document ??= bodyOf('json', JSON.stringify(openApiDocument())); // few processes are asked for it
-    sendBody(req, res, await document);
-  });
-  const docs = bodyOf('html', docsPage(assets));
-  router.get('/docs', async (req, res) => sendBody(req, res, await docs));
-  return router;
-}
+  getHealth: service('get /healthz', 'anyone', {
+    summary: 'Liveness',
+    answers: { 200: json(a.livenessSchema, 'The process is alive') },
+    handle: ({ res }) => res.json({ status: 'ok' }),
+  }),
+  getReadiness: service('get /readyz', 'anyone', {
+    summary: 'Readiness: the stores, and failing background work',
+    answers: {
+      200: json(
+        a.readinessSchema,
+        'Every store in use answers; `degraded` lists failing background work, tasks that wait for a receiver, masters of a cluster that are down, and a Redis that may evict keys or denies commands',
+      ),
+      503: json(a.readinessSchema, 'A store does not answer; of a cluster, no master does'),
+    },
+    setup: ({ service }) => coalesce(() => runChecks(service.checks)),
+    async handle({ req, res }, { service, adminTokens }, readiness) {
+      // Errors name addresses of the stores.
+      const isOpen = adminTokens !== null && (await isAdministrator(adminTokens, req, res));
+      const found = Object.entries(await readiness('all'));
+      const ready = found.every(([, result]) => result === 'ok');
+      const shown = (result: string) => (isOpen || result === 'ok' ? result : 'does not answer');
+      const stores = Object.fromEntries(found.map(([name, result]) => [name, shown(result)]));
+      const degraded = service
+        .degraded()
+        .map(({ what, detail }) => ({ what, detail: isOpen ? detail : 'for administrators only' }));
+      const status = degraded.length === 0 ? 'ok' : 'degraded';
+      res.status(ready ? 200 : 503).json({
+        status: ready ? status : 'unavailable',
+        stores,
+        ...(degraded.length > 0 && { degraded }),
+      });
+    },
+  }),
+  getMetrics: service('get /metrics', 'anyone', {
+    summary: 'Metrics for Prometheus',
+    answers: { 200: { description: 'Metrics', content: { 'text/plain': { schema: z.string() } } } },
+    problems: ['not-found'],
+    isServed: ({ admin }) => admin !== null,
+    setup: ({ service }) => coalesce(() => metricsText(service), limits.metricsEveryMs),
+    async handle({ res }, { service }, metrics) {
+      res.type(service.instruments.registry.contentType).send(await metrics('all'));
+    },
+  }),
+};
 
 /** The metrics of all processes, as Prometheus reads them. */
 export const metricsText = async ({ metricsOfAll, instruments }: ServiceContext): Promise<string> =>
@@ -98,20 +80,3 @@ export async function runChecks(
   const entries = Object.entries(checks).map(async ([name, check]) => [name, await outcome(check)]);
   return Object.fromEntries(await Promise.all(entries));
 }
-
-/** Swagger UI: its style and script are built like those of the pages. */
-const docsPage = (assets: Assets): string => `<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Stampede: the API</title>
-<link rel="stylesheet" href="${assets.url('docs.css')}">
-<link rel="icon" type="image/svg+xml" href="${assets.url('icon.svg')}">
-</head>
-<body>
-<div id="api"></div>
-<script type="module" src="${assets.url('docs.js')}"></script>
-</body>
-</html>
-`;

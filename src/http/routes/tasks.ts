@@ -1,37 +1,46 @@
 /** Tasks: listed, retried and discarded by administrators. */
-import { Router } from 'express';
+import * as z from 'zod';
 import type { TaskAdmin } from '../../tasks/tasks.ts';
-import { type Administration, idempotencyKey } from '../admin.ts';
+import * as a from '../answer-schemas.ts';
+import { json } from '../openapi-responses.ts';
 import { ProblemError } from '../problems.ts';
-import { parse } from '../requests.ts';
-import { taskIdSchema, taskQuerySchema } from '../schemas.ts';
+import { tagged } from '../route.ts';
+import * as s from '../schemas.ts';
 
-/** Default length of the list. */
-const DEFAULT_LIMIT = 100;
+const task = tagged('Tasks', true);
 
-export function taskRoutes(tasks: TaskAdmin, admin: Administration): Router {
-  const router = Router();
+export const taskRoutes = {
+  listTasks: task('get /tasks', 'admin', {
+    summary: 'Tasks, newest first',
+    query: s.taskQuerySchema,
+    answers: { 200: json(z.array(a.taskSchema), 'Tasks') },
+    async handle({ query: { state = null, limit }, res }, { tasks }) {
+      res.json(await tasks.list(state, limit));
+    },
+  }),
+  retryTask: task('post /tasks/{taskId}/retry', 'admin', {
+    summary: 'Retry a dead task',
+    answers: { 200: json(a.taskSchema, 'The task, now waiting') },
+    problems: ['invalid-transition'],
+    async handle({ taskId, key, res }, { tasks }) {
+      res.json(changed(taskId, await tasks.retry(taskId, key)));
+    },
+  }),
+  discardTask: task('post /tasks/{taskId}/discard', 'admin', {
+    summary: 'End a dead task without its effect',
+    description: 'A discarded event no longer holds up the later ones of its order or sale.',
+    answers: { 200: json(a.taskSchema, 'The task, now done') },
+    problems: ['invalid-transition'],
+    async handle({ taskId, caller: { actor }, key, res }, { tasks }) {
+      res.json(changed(taskId, await tasks.discard(taskId, actor, key)));
+    },
+  }),
+};
 
-  router.get('/tasks', ...admin.authorize, async (req, res) => {
-    const { state = null, limit = DEFAULT_LIMIT } = parse(taskQuerySchema, req.query, 'query');
-    res.json(await tasks.list(state, limit));
-  });
-
-  for (const act of ['retry', 'discard'] as const)
-    router.post(`/tasks/:taskId/${act}`, ...admin.act(), async (req, res) => {
-      const taskId = parse(taskIdSchema, req.params.taskId, 'taskId');
-      const key = idempotencyKey(req, res);
-      const result =
-        act === 'retry'
-          ? await tasks.retry(taskId, key)
-          : await tasks.discard(taskId, `admin:${res.locals.admin}`, key);
-      if (result === null) throw new ProblemError('unknown-task', `Task ${taskId} does not exist.`);
-      if (result.kind === 'not-dead') {
-        const { state } = result.task;
-        throw new ProblemError('invalid-transition', `Task ${taskId} is ${state}, not dead.`, { state });
-      }
-      res.json(result.task);
-    });
-
-  return router;
+/** The task that was changed. @throws ProblemError if there is none, or it is not dead */
+function changed(taskId: number, result: Awaited<ReturnType<TaskAdmin['retry' | 'discard']>>) {
+  if (result === null) throw new ProblemError('unknown-task', `Task ${taskId} does not exist.`);
+  if (result.kind !== 'not-dead') return result.task;
+  const { state } = result.task;
+  throw new ProblemError('invalid-transition', `Task ${taskId} is ${state}, not dead.`, { state });
 }

@@ -1,45 +1,31 @@
 /** Tickets: with AUTH=jwt, what a customer needs to buy. */
-import { type RequestHandler, Router } from 'express';
-import type { BotCheck } from '../../access/bot-check.ts';
-import type { SharedLimits } from '../../access/shared-limits.ts';
-import type { Tickets } from '../../access/ticket.ts';
-import type { WaitingRoom } from '../../access/waiting-room.ts';
 import { limits } from '../../config/limits.ts';
-import { type Sale, stateOf } from '../../domain/sale.ts';
+import { stateOf } from '../../domain/sale.ts';
 import type { UnpaidOrders } from '../../store/postgres/orders.ts';
-import { type Callers, tooMany } from '../callers.ts';
-import { ProblemError } from '../problems.ts';
-import type { Reads } from '../reads.ts';
-import { jsonBody, optionalBody, parse } from '../requests.ts';
-import { saleIdSchema, ticketRequestSchema } from '../schemas.ts';
+import { ticketSchema } from '../answer-schemas.ts';
+import { tooMany } from '../callers.ts';
+import { json } from '../openapi-responses.ts';
+import { ProblemError, unknownSale } from '../problems.ts';
+import { tagged } from '../route.ts';
+import { ticketRequestSchema } from '../schemas.ts';
 
-export interface TicketContext {
-  readonly tickets: Tickets;
-  readonly waitingRoom: WaitingRoom;
-  /** How long a ticket of a sale is valid from its turn on. */
-  readonly validMs: (sale: Sale) => number;
-  readonly botCheck: BotCheck;
-  readonly sharedLimits: SharedLimits;
-  readonly reads: Pick<Reads, 'sales' | 'orders'>;
-  readonly onIssued: () => void;
-  readonly onRefused: (reason: string) => void;
-}
-
-export function ticketRoutes(context: TicketContext, callers: Callers): Router {
-  const { tickets, waitingRoom, validMs, botCheck, sharedLimits, onIssued } = context;
-  const { sales, orders } = context.reads;
-  const router = Router();
-
-  const issue: RequestHandler = async (req, res) => {
-    const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
-    const { proof = null } = parse(ticketRequestSchema, optionalBody(req), 'body');
-    const { customer } = await callers.of(req, res);
+export const createTicket = tagged('Orders')('post /sales/{saleId}/tickets', 'customer', {
+  summary: 'Get a ticket, with AUTH=jwt',
+  description:
+    'A purchase needs it. Until the lottery of the sale ends the turn is drawn by lot; later it is the next free one. A repeat returns the same turn until the ticket expires.',
+  body: ticketRequestSchema,
+  mayOmitBody: true,
+  answers: { 201: json(ticketSchema, 'The ticket') },
+  problems: ['forbidden', 'not-found', 'proof-required', 'sold-out', 'sale-not-open'],
+  isServed: ({ ticketing }) => ticketing !== null,
+  async handle({ saleId, body: { proof = null }, caller: { customer }, res }, { ticketing, reads }) {
+    const { tickets, waitingRoom, validMs, botCheck, sharedLimits, onIssued, onRefused } = ticketing!.routes;
     if (customer === null) throw new ProblemError('forbidden', 'A ticket is issued to a customer only.');
     const waitS = await sharedLimits.use('ticket', customer);
     if (waitS !== null) throw tooMany(res, waitS, 'Too many requests for a ticket.');
 
-    const found = saleId > limits.maxSaleId ? null : await sales.getWithSeed(saleId);
-    if (found === null) throw new ProblemError('unknown-sale', `Sale ${saleId} does not exist.`);
+    const found = saleId > limits.maxSaleId ? null : await reads.sales.getWithSeed(saleId);
+    if (found === null) throw unknownSale(saleId);
     const { sale, seed, nowMs } = found;
     if (stateOf(sale, nowMs) === 'ended')
       throw new ProblemError('sale-not-open', `Sale ${saleId} has ended.`, { reason: 'ended' });
@@ -50,10 +36,10 @@ export function ticketRoutes(context: TicketContext, callers: Callers): Router {
       const detail = 'Repeat the request with a proof of work: see docs/reference/tickets.md.';
       throw new ProblemError('proof-required', detail, challenge);
     }
-    const unpaid = await orders.unpaidOf(customer, limits.tickets.unpaidWithinMs);
+    const unpaid = await reads.orders.unpaidOf(customer, limits.tickets.unpaidWithinMs);
     const unpaidS = waitOf(unpaid, nowMs);
     if (unpaidS !== null) {
-      context.onRefused('unpaid-orders');
+      onRefused('unpaid-orders');
       throw tooMany(res, unpaidS, 'Too many reservations of this customer were not paid.');
     }
 
@@ -65,10 +51,8 @@ export function ticketRoutes(context: TicketContext, callers: Callers): Router {
       notBefore: new Date(notBeforeMs).toISOString(),
       expiresAt: new Date(expiresMs).toISOString(),
     });
-  };
-  router.post('/sales/:saleId/tickets', ...jsonBody(limits.bodyBytes), issue);
-  return router;
-}
+  },
+});
 
 /** After how many seconds a customer may reserve again; null: now. @param nowMs by the clock of Postgres, which closed the orders */
 export function waitOf({ pending, closed, lastClosedAt }: UnpaidOrders, nowMs: number): number | null {

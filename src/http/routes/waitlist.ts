@@ -1,22 +1,27 @@
 /** The waitlist of a sold-out sale. */
-import { Router } from 'express';
 import { limits } from '../../config/limits.ts';
-import type { HttpContext } from '../context.ts';
-import { ProblemError } from '../problems.ts';
-import { jsonBody, optionalBody, parse } from '../requests.ts';
-import { saleIdSchema, userIdSchema, waitlistSchema } from '../schemas.ts';
-import { unknownSale } from './sales.ts';
+import * as a from '../answer-schemas.ts';
+import { json } from '../openapi-responses.ts';
+import { ProblemError, unknownSale } from '../problems.ts';
+import { parse } from '../requests.ts';
+import { tagged } from '../route.ts';
+import * as s from '../schemas.ts';
 
-export function waitlistRoutes({ callers, waitlist }: Pick<HttpContext, 'callers' | 'waitlist'>): Router {
-  const router = Router();
-  if (waitlist === null) return router;
-
-  router.post('/sales/:saleId/waitlist', ...jsonBody(limits.bodyBytes), async (req, res) => {
-    const saleId = parse(saleIdSchema, req.params.saleId, 'saleId');
-    const { userId: named } = parse(waitlistSchema, optionalBody(req), 'body');
-    const { customer } = await callers.of(req, res);
-    const userId = customer ?? parse(userIdSchema, named, 'body.userId');
-    const result = saleId > limits.maxSaleId ? null : await waitlist.join(saleId, userId);
+export const joinWaitlist = tagged('Sales')('post /sales/{saleId}/waitlist', 'customer', {
+  summary: 'Wait for units of a sold-out sale',
+  description:
+    'Only with EVENTS that include sale.units-returned. When units become free, the event names as many waiting customers, the first ones first; when they have not bought within 10 minutes, it names the next. No unit is reserved for them. A customer who was named may join again. With AUTH=jwt, the token names the customer.',
+  body: s.waitlistSchema,
+  mayOmitBody: true,
+  answers: {
+    201: json(a.waitlistEntrySchema, 'The customer waits'),
+    200: json(a.waitlistEntrySchema, 'The customer waited already, and keeps the place'),
+  },
+  problems: ['not-found', 'not-sold-out', 'sale-not-open'],
+  isServed: ({ waitlist }) => waitlist !== null,
+  async handle({ saleId, body, caller, res }, { waitlist }) {
+    const userId = caller.customer ?? parse(s.userIdSchema, body.userId, 'body.userId');
+    const result = saleId > limits.maxSaleId ? null : await waitlist!.join(saleId, userId);
     if (result === null) throw unknownSale(saleId);
     if (result === 'ended')
       throw new ProblemError('sale-not-open', `Sale ${saleId} has ended.`, { reason: result });
@@ -26,7 +31,5 @@ export function waitlistRoutes({ callers, waitlist }: Pick<HttpContext, 'callers
         `Sale ${saleId} has units left, or orders that are being committed: buy, or join again.`,
       );
     res.status(result.kind === 'joined' ? 201 : 200).json(result.entry);
-  });
-
-  return router;
-}
+  },
+});
