@@ -7,70 +7,66 @@ import { unmatchedReasons } from '../domain/unmatched-payment.ts';
 import { LOCK_CAPABILITIES } from '../locks/lock.ts';
 import { amount, orderIdSchema, taskStateSchema, userIdSchema } from './schemas.ts';
 
+/** An object that the document names. */
+const component = <S extends z.ZodRawShape>(id: string, shape: S) => z.object(shape).meta({ id });
+
 export const dateTime = z.string().meta({ format: 'date-time' });
 
-const unmatchedReason = z
-  .enum(unmatchedReasons)
-  .meta({ description: '`conflict`: another payment has the same id' });
+const unmatchedReason = z.enum(unmatchedReasons).describe('`conflict`: another payment has the same id');
 
-const unmatchedAnswerSchema = z
-  .object({ result: z.literal('unmatched'), reason: unmatchedReason })
-  .meta({ id: 'UnmatchedAnswer' });
+const unmatchedAnswerSchema = component('UnmatchedAnswer', {
+  result: z.literal('unmatched'),
+  reason: unmatchedReason,
+});
 
-export const waitlistEntrySchema = z
-  .object({ saleId: z.int(), userId: z.string(), joinedAt: dateTime })
-  .meta({ id: 'WaitlistEntry' });
+export const waitlistEntrySchema = component('WaitlistEntry', {
+  saleId: z.int(),
+  userId: z.string(),
+  joinedAt: dateTime,
+});
 
-export const saleRefundSchema = z
-  .object({
-    saleId: z.int(),
-    returnUnits: z.boolean(),
-    orders: z.int().min(0).meta({ description: 'Orders that were active when it was requested' }),
-    remaining: z.int().min(0).meta({ description: 'Those of them that still are' }),
-    requestedAt: dateTime,
-    finishedAt: dateTime.nullable(),
-  })
-  .meta({ id: 'SaleRefund' });
+export const saleRefundSchema = component('SaleRefund', {
+  saleId: z.int(),
+  returnUnits: z.boolean(),
+  orders: z.int().min(0).describe('Orders that were active when it was requested'),
+  remaining: z.int().min(0).describe('Those of them that still are'),
+  requestedAt: dateTime,
+  finishedAt: dateTime.nullable(),
+});
 
-export const unmatchedPaymentSchema = z
-  .object({
-    id: z.int(),
-    notificationId: z.string().meta({ description: 'With the name of the provider, if its secret has one' }),
-    orderId: orderIdSchema,
-    amountCents: amount,
-    reason: unmatchedReason,
-    actor: z.string().meta({ description: 'Who reported it first' }),
-    times: z.int().meta({ description: 'How often it was reported' }),
-    receivedAt: dateTime,
-    repeatedAt: dateTime,
-  })
-  .meta({ id: 'UnmatchedPayment' });
+export const unmatchedPaymentSchema = component('UnmatchedPayment', {
+  id: z.int(),
+  notificationId: z.string().describe('With the name of the provider, if its secret has one'),
+  orderId: orderIdSchema,
+  amountCents: amount,
+  reason: unmatchedReason,
+  actor: z.string().describe('Who reported it first'),
+  times: z.int().describe('How often it was reported'),
+  receivedAt: dateTime,
+  repeatedAt: dateTime,
+});
 
-export const saleSchema = z
-  .object({
-    id: z.int(),
-    name: z.string(),
-    priceCents: amount,
-    stock: z.int(),
-    sold: z
-      .int()
-      .meta({ description: 'Units of active orders; exceeds the stock after an oversell by `unsafe`' }),
-    remaining: z.int().meta({ description: 'stock − sold; negative after an oversell' }),
-    startsAt: dateTime.nullable(),
-    endsAt: dateTime.nullable(),
-    maxPerOrder: z.int().meta({ description: 'The most units of an order' }),
-    paused: z.boolean().meta({ description: 'An administrator has paused it: it does not sell' }),
-    paymentWindowS: z
-      .int()
-      .nullable()
-      .meta({ description: 'Seconds for which an order may stay unpaid; null: PAYMENT_WINDOW_S' }),
-    spreadS: z.int().optional().meta({ description: 'Only of a sale with a lottery' }),
-  })
-  .meta({ id: 'Sale' });
+export const saleSchema = component('Sale', {
+  id: z.int(),
+  name: z.string(),
+  priceCents: amount,
+  stock: z.int(),
+  sold: z.int().describe('Units of active orders; exceeds the stock after an oversell by `unsafe`'),
+  remaining: z.int().describe('stock − sold; negative after an oversell'),
+  startsAt: dateTime.nullable(),
+  endsAt: dateTime.nullable(),
+  maxPerOrder: z.int().describe('The most units of an order'),
+  paused: z.boolean().describe('An administrator has paused it: it does not sell'),
+  paymentWindowS: z
+    .int()
+    .nullable()
+    .describe('Seconds for which an order may stay unpaid; null: PAYMENT_WINDOW_S'),
+  spreadS: z.int().optional().describe('Only of a sale with a lottery'),
+});
 
 export const saleEventSchema = z
   .object({
-    now: z.int().meta({ description: 'The clock of Postgres, milliseconds since 1970' }),
+    now: z.int().describe('The clock of Postgres, milliseconds since 1970'),
     state: z.enum(saleStates),
     stock: z.int(),
     sold: z.int(),
@@ -84,141 +80,119 @@ export const saleEventSchema = z
   })
   .meta({ id: 'SaleEvent', description: 'The data of one event' });
 
-export const ticketSchema = z
-  .object({
-    ticket: z.string().meta({ description: 'Sent with a purchase as Authorization: Bearer' }),
-    notBefore: dateTime.meta({ description: "When the customer's turn begins" }),
-    expiresAt: dateTime,
-  })
-  .meta({ id: 'Ticket' });
+export const ticketSchema = component('Ticket', {
+  ticket: z.string().describe('Sent with a purchase as Authorization: Bearer'),
+  notBefore: dateTime.describe("When the customer's turn begins"),
+  expiresAt: dateTime,
+});
 
 export const orderStatusSchema = z.enum(orderStatuses);
 
-export const placedOrderSchema = z
-  .object({
-    orderId: orderIdSchema,
-    saleId: z.int(),
-    userId: userIdSchema,
-    status: orderStatusSchema,
-    quantity: z.int().meta({ description: 'Units; of a repeat those of the existing order' }),
-    replayed: z.boolean().meta({ description: 'True when the order already existed' }),
-  })
-  .meta({ id: 'PlacedOrder' });
+export const placedOrderSchema = component('PlacedOrder', {
+  orderId: orderIdSchema,
+  saleId: z.int(),
+  userId: userIdSchema,
+  status: orderStatusSchema,
+  quantity: z.int().describe('Units; of a repeat those of the existing order'),
+  replayed: z.boolean().describe('True when the order already existed'),
+});
 
-export const orderSchema = z
-  .object({
-    orderId: orderIdSchema,
-    saleId: z.int(),
-    userId: userIdSchema,
-    status: orderStatusSchema,
-    quantity: z.int(),
-    priceCents: amount.meta({ description: 'Of one unit' }),
-    amountCents: amount.meta({ description: 'To pay: price × quantity' }),
-    createdAt: dateTime,
-    expiresAt: dateTime,
-    paidAt: dateTime.nullable(),
-    closedAt: dateTime.nullable(),
-  })
-  .meta({ id: 'Order' });
+export const orderSchema = component('Order', {
+  orderId: orderIdSchema,
+  saleId: z.int(),
+  userId: userIdSchema,
+  status: orderStatusSchema,
+  quantity: z.int(),
+  priceCents: amount.describe('Of one unit'),
+  amountCents: amount.describe('To pay: price × quantity'),
+  createdAt: dateTime,
+  expiresAt: dateTime,
+  paidAt: dateTime.nullable(),
+  closedAt: dateTime.nullable(),
+});
 
 /** To a payment notification. */
 export const paymentAnswerSchema = z.union([orderSchema, unmatchedAnswerSchema]);
 
-export const taskSchema = z
-  .object({
-    id: z.int(),
-    kind: z.string().meta({ example: 'ship' }),
-    key: z.string().nullable().meta({ description: 'Sent as Idempotency-Key' }),
-    payload: z.unknown(),
-    state: taskStateSchema,
-    attempts: z.int(),
-    runAt: dateTime.meta({ description: 'Earliest time of the next attempt' }),
-    lastError: z.string().nullable(),
-    createdAt: dateTime,
-    updatedAt: dateTime,
-  })
-  .meta({ id: 'Task' });
+export const taskSchema = component('Task', {
+  id: z.int(),
+  kind: z.string().meta({ example: 'ship' }),
+  key: z.string().nullable().describe('Sent as Idempotency-Key'),
+  payload: z.unknown(),
+  state: taskStateSchema,
+  attempts: z.int(),
+  runAt: dateTime.describe('Earliest time of the next attempt'),
+  lastError: z.string().nullable(),
+  createdAt: dateTime,
+  updatedAt: dateTime,
+});
 
-export const pointsEntrySchema = z
-  .object({
-    id: z.int(),
-    sourceType: z.string(),
-    sourceId: z.string(),
-    points: z.int(),
-    createdAt: dateTime,
-  })
-  .meta({ id: 'PointsEntry' });
+export const pointsEntrySchema = component('PointsEntry', {
+  id: z.int(),
+  sourceType: z.string(),
+  sourceId: z.string(),
+  points: z.int(),
+  createdAt: dateTime,
+});
 
-export const pointsSchema = z
-  .object({ balance: z.int(), entries: z.array(pointsEntrySchema) })
-  .meta({ id: 'Points' });
+export const pointsSchema = component('Points', { balance: z.int(), entries: z.array(pointsEntrySchema) });
 
-export const strategySchema = z
-  .object({
-    name: z.string(),
-    summary: z.string(),
-    store: z.enum(['redis', 'postgres']),
-    usesLock: z.boolean(),
-    roundTrips: z.int(),
-    guarantees: z.object({
-      neverOversells: z.boolean(),
-      neverLoses: z.boolean(),
-      onePerCustomer: z.boolean(),
-      neverStrands: z.boolean(),
-      pointsOnce: z.boolean(),
-      survivesRedisLoss: z.boolean(),
-    }),
-  })
-  .meta({ id: 'Strategy' });
+export const strategySchema = component('Strategy', {
+  name: z.string(),
+  summary: z.string(),
+  store: z.enum(['redis', 'postgres']),
+  usesLock: z.boolean(),
+  roundTrips: z.int(),
+  guarantees: z.object({
+    neverOversells: z.boolean(),
+    neverLoses: z.boolean(),
+    onePerCustomer: z.boolean(),
+    neverStrands: z.boolean(),
+    pointsOnce: z.boolean(),
+    survivesRedisLoss: z.boolean(),
+  }),
+});
 
-export const lockSchema = z
-  .object({
-    name: z.string(),
-    summary: z.string(),
-    flaw: z.string().nullable(),
-    needs: z.string().meta({ description: 'The variable that names its server' }),
-    capabilities: z.array(z.enum(LOCK_CAPABILITIES)),
-  })
-  .meta({ id: 'Lock' });
+export const lockSchema = component('Lock', {
+  name: z.string(),
+  summary: z.string(),
+  flaw: z.string().nullable(),
+  needs: z.string().describe('The variable that names its server'),
+  capabilities: z.array(z.enum(LOCK_CAPABILITIES)),
+});
 
-export const strategiesSchema = z
-  .object({
-    active: z.string(),
-    lock: z.string(),
-    strategies: z.array(strategySchema),
-    locks: z.array(lockSchema),
-  })
-  .meta({ id: 'Strategies' });
+export const strategiesSchema = component('Strategies', {
+  active: z.string(),
+  lock: z.string(),
+  strategies: z.array(strategySchema),
+  locks: z.array(lockSchema),
+});
 
-export const auditSchema = z
-  .object({
-    saleId: z.int(),
-    agrees: z.boolean(),
-    differences: z
-      .array(z.string())
-      .meta({ description: 'One sentence each, an oversell first; empty when the stores agree' }),
-    isMirrored: z.boolean().meta({ description: 'Whether Redis has the sale and was compared' }),
-    auditedAt: dateTime,
-  })
-  .meta({ id: 'Audit' });
+export const auditSchema = component('Audit', {
+  saleId: z.int(),
+  agrees: z.boolean(),
+  differences: z
+    .array(z.string())
+    .describe('One sentence each, an oversell first; empty when the stores agree'),
+  isMirrored: z.boolean().describe('Whether Redis has the sale and was compared'),
+  auditedAt: dateTime,
+});
 
-export const livenessSchema = z.object({ status: z.literal('ok') }).meta({ id: 'Liveness' });
+export const livenessSchema = component('Liveness', { status: z.literal('ok') });
 
-export const readinessSchema = z
-  .object({
-    status: z
-      .enum(['ok', 'degraded', 'unavailable'])
-      .meta({ description: 'degraded: both stores answer, but some background work fails' }),
-    stores: z
-      .record(z.string(), z.string())
-      .meta({ description: 'ok, or the error of the store, whose text only an administrator is sent' }),
-    degraded: z
-      .array(
-        z.object({
-          what: z.string().meta({ example: 'expiry' }),
-          detail: z.string().meta({ example: '1 failing; sale 7: the error' }),
-        }),
-      )
-      .optional(),
-  })
-  .meta({ id: 'Readiness' });
+export const readinessSchema = component('Readiness', {
+  status: z
+    .enum(['ok', 'degraded', 'unavailable'])
+    .describe('degraded: both stores answer, but some background work fails'),
+  stores: z
+    .record(z.string(), z.string())
+    .describe('ok, or the error of the store, whose text only an administrator is sent'),
+  degraded: z
+    .array(
+      z.object({
+        what: z.string().meta({ example: 'expiry' }),
+        detail: z.string().meta({ example: '1 failing; sale 7: the error' }),
+      }),
+    )
+    .optional(),
+});

@@ -3,15 +3,16 @@ import * as z from 'zod';
 import type { ZodOpenApiResponseObject } from 'zod-openapi';
 import { type Problem, type ProblemSlug, problems, repeats } from './problems.ts';
 
-const retryAfter = z.int().min(0).meta({ description: 'Seconds until a repeat may succeed' });
-const limited = z.string().optional().meta({
-  description: 'Wrong tokens of this address, as draft-ietf-httpapi-ratelimit-headers-08 defines it',
-});
+const retryAfter = z.int().min(0).describe('Seconds until a repeat may succeed');
+const limited = z
+  .string()
+  .optional()
+  .describe('Wrong tokens of this address, as draft-ietf-httpapi-ratelimit-headers-08 defines it');
 
 /** Headers of problems by status; a header is required if every problem of the status has it. */
 const HEADERS: Readonly<Record<number, Record<string, z.ZodType>>> = {
   401: {
-    'WWW-Authenticate': z.string().meta({ description: 'The scheme `Bearer`' }),
+    'WWW-Authenticate': z.string().describe('The scheme `Bearer`'),
     RateLimit: limited,
     'RateLimit-Policy': limited,
   },
@@ -33,7 +34,7 @@ const schemaOf = (slug: ProblemSlug, status: number) => {
     type: z.literal(`/problems/${slug}`),
     title: z.string(),
     status: z.literal(status),
-    detail: z.string().meta({ description: 'For people' }),
+    detail: z.string().describe('For people'),
     ...members,
   });
 };
@@ -124,10 +125,7 @@ export function failures(...own: ProblemSlug[]): Record<string, ZodOpenApiRespon
 
 /** The header `Link` of a list. */
 export const nextPage = (path: string) => ({
-  Link: z
-    .string()
-    .optional()
-    .meta({ description: `With a next page: \`<${path}?before=…>; rel="next"\`` }),
+  Link: z.string().optional().describe(`With a next page: \`<${path}?before=…>; rel="next"\``),
 });
 
 /** Any route that uses a store may answer with these and `Retry-After`. */

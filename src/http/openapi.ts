@@ -12,10 +12,9 @@ const keyHeader = z.object({
     .string()
     .regex(/^[!-~]{1,255}$/)
     .optional()
-    .meta({
-      description:
-        'Repeats with the same key and the same body have one effect, and get the same answer, for 24 hours. A refusal changes nothing, and a repeat of it is judged again.',
-    }),
+    .describe(
+      'Repeats with the same key and the same body have one effect, and get the same answer, for 24 hours. A refusal changes nothing, and a repeat of it is judged again.',
+    ),
 });
 
 const SECURITY: Readonly<Record<By, Record<string, string[]>[]>> = {

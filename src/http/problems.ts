@@ -31,7 +31,7 @@ export interface Problem {
   readonly headers?: readonly string[];
 }
 
-const reason = z.string().meta({ description: 'For operators; may change between versions' });
+const reason = z.string().describe('For operators; may change between versions');
 const RETRY = { headers: ['Retry-After'] } as const;
 
 /** Every problem by slug. Senders, /openapi.json and docs/reference/api.md agree with this table: by types and by tests. */
@@ -45,7 +45,7 @@ export const problems = {
       errors: z
         .array(z.object({ path: z.string().meta({ example: 'body.userId' }), message: z.string() }))
         .optional()
-        .meta({ description: 'Every mistake in the parameters and the body' }),
+        .describe('Every mistake in the parameters and the body'),
     },
   },
   unauthorized: {
@@ -84,7 +84,7 @@ export const problems = {
     title: 'Proof of work required',
     members: {
       challenge: z.string(),
-      bits: z.int().min(0).meta({ description: 'Zero bits that the hash must begin with' }),
+      bits: z.int().min(0).describe('Zero bits that the hash must begin with'),
     },
   },
   'not-found': {
@@ -106,7 +106,7 @@ export const problems = {
       'fewer units are free than asked for (`remaining`); nothing was reserved, and a smaller order may succeed',
     status: 409,
     title: 'Fewer units left than asked for',
-    members: { remaining: z.int().min(1).meta({ description: 'Units that were left' }) },
+    members: { remaining: z.int().min(1).describe('Units that were left') },
   },
   'sale-not-open': {
     meaning: 'the sale has not started, has ended, or is paused (`reason`: `not-started`, `ended`, `paused`)',
@@ -120,7 +120,7 @@ export const problems = {
     repeat: 'later',
     status: 409,
     title: 'The turn of this ticket has not begun',
-    members: { notBefore: dateTime.meta({ description: "When the customer's turn begins" }) },
+    members: { notBefore: dateTime.describe("When the customer's turn begins") },
     ...RETRY,
   },
   'not-sold-out': {
@@ -150,8 +150,8 @@ export const problems = {
     status: 409,
     title: 'The current state does not allow this',
     members: {
-      orderStatus: orderStatusSchema.optional().meta({ description: 'Only of an order' }),
-      state: z.enum(taskStates).optional().meta({ description: 'Only of a task' }),
+      orderStatus: orderStatusSchema.optional().describe('Only of an order'),
+      state: z.enum(taskStates).optional().describe('Only of a task'),
     },
   },
   'too-large': {
@@ -195,9 +195,7 @@ export const problems = {
     title: 'Unknown outcome: a repeat by the same user resolves it',
     members: {
       reason,
-      orderId: orderIdSchema
-        .optional()
-        .meta({ description: 'Of a purchase: the id of the order if it exists' }),
+      orderId: orderIdSchema.optional().describe('Of a purchase: the id of the order if it exists'),
     },
     ...RETRY,
   },

@@ -8,6 +8,9 @@ import { taskStates } from '../domain/task.ts';
 
 const units = z.int().max(limits.maxUnits);
 
+/** A body that the document names. */
+const component = <S extends z.ZodRawShape>(id: string, shape: S) => z.strictObject(shape).meta({ id });
+
 /** Text that Postgres stores unchanged: no NUL or other control characters, no unpaired surrogates. */
 const text = (maxLength: number) =>
   z
@@ -33,10 +36,10 @@ const integerTo = (maximum: number, more: { readonly default?: number } = {}) =>
   },
 });
 
-export const saleIdSchema = exactId.meta({
-  ...integerTo(Number.MAX_SAFE_INTEGER),
-  description: 'Id of the sale',
-});
+const idOf = (what: string) =>
+  exactId.meta({ ...integerTo(Number.MAX_SAFE_INTEGER), description: `Id of the ${what}` });
+export const saleIdSchema = idOf('sale');
+export const taskIdSchema = idOf('task');
 
 /** As a pattern. */
 export const USER_ID = `[A-Za-z0-9._:-]{1,${limits.userIdLength}}`;
@@ -47,16 +50,16 @@ export const userIdSchema = z
   .meta({ example: 'user-1' });
 
 /** UUIDs are case-insensitive (RFC 9562): capitals become the form that is stored. */
-export const orderIdSchema = z.uuid().toLowerCase().meta({ description: 'A UUIDv7' });
+export const orderIdSchema = z.uuid().toLowerCase().describe('A UUIDv7');
 
 const quantity = z
   .int()
   .min(1)
   .max(limits.maxPerOrder)
   .default(1)
-  .meta({ description: 'Units, all or none; at most `maxPerOrder` of the sale' });
+  .describe('Units, all or none; at most `maxPerOrder` of the sale');
 
-export const purchaseSchema = z.strictObject({ userId: userIdSchema, quantity }).meta({ id: 'Purchase' });
+export const purchaseSchema = component('Purchase', { userId: userIdSchema, quantity });
 
 /** With a ticket, which names the customer. */
 export const ticketPurchaseSchema = z.strictObject({ userId: z.unknown().optional(), quantity });
@@ -71,7 +74,7 @@ const instant = z.iso
   )
   .transform((date) => date.toISOString());
 
-export const amount = z.int().meta({ description: 'In the smallest unit of CURRENCY, such as cents or yen' });
+export const amount = z.int().describe('In the smallest unit of CURRENCY, such as cents or yen');
 
 /** What an administrator may change later. */
 const terms = z.strictObject({
@@ -79,13 +82,13 @@ const terms = z.strictObject({
   priceCents: amount.min(0).max(limits.maxPriceCents),
   startsAt: instant.nullable(),
   endsAt: instant.nullable(),
-  maxPerOrder: z.int().min(1).max(limits.maxPerOrder).meta({ description: 'The most units of an order' }),
+  maxPerOrder: z.int().min(1).max(limits.maxPerOrder).describe('The most units of an order'),
   paymentWindowS: z
     .int()
     .min(1)
     .max(limits.maxPaymentWindowS)
     .nullable()
-    .meta({ description: 'Seconds for which an order may stay unpaid; null: PAYMENT_WINDOW_S' }),
+    .describe('Seconds for which an order may stay unpaid; null: PAYMENT_WINDOW_S'),
 });
 
 interface Terms {
@@ -115,82 +118,63 @@ export const newSaleSchema = z
       .min(0)
       .max(limits.tickets.maxSpreadS)
       .default(0)
-      .meta({ description: 'Length of the lottery at the start, in seconds, for customers with tickets' }),
+      .describe('Length of the lottery at the start, in seconds, for customers with tickets'),
   })
   .refine(isOrdered, WINDOW)
   .refine((sale: Terms) => sale.priceCents * sale.maxPerOrder <= limits.maxAmountCents, AMOUNT)
   .meta({ id: 'NewSale' });
 
 export const saleChangesSchema = terms
-  .extend({ paused: z.boolean().meta({ description: 'A paused sale does not sell' }) })
+  .extend({ paused: z.boolean().describe('A paused sale does not sell') })
   .partial()
   .refine(isOrdered, WINDOW)
   .refine((changes) => Object.keys(changes).length > 0, 'must change something')
   .meta({ id: 'SaleChanges' });
 
-export const ticketRequestSchema = z
-  .strictObject({
-    proof: z
-      .strictObject({ challenge: z.string().max(200), nonce: z.string().max(64) })
-      .optional()
-      .meta({
-        description: 'With BOT_CHECK=proof-of-work: the answer to the challenge of a 403 `proof-required`',
-      }),
-  })
-  .meta({ id: 'TicketRequest' });
+export const ticketRequestSchema = component('TicketRequest', {
+  proof: z
+    .strictObject({ challenge: z.string().max(200), nonce: z.string().max(64) })
+    .optional()
+    .describe('With BOT_CHECK=proof-of-work: the answer to the challenge of a 403 `proof-required`'),
+});
 
-export const restockSchema = z
-  .strictObject({ units: units.min(-limits.maxUnits).refine((n) => n !== 0, 'must not be 0') })
-  .meta({ id: 'Restock' });
+export const restockSchema = component('Restock', {
+  units: units.min(-limits.maxUnits).refine((n) => n !== 0, 'must not be 0'),
+});
 
-export const waitlistSchema = z
-  .strictObject({
-    userId: z.unknown().optional().meta({ description: 'As in a purchase; with AUTH=jwt ignored' }),
-  })
-  .meta({ id: 'WaitlistRequest' });
+export const waitlistSchema = component('WaitlistRequest', {
+  userId: z.unknown().optional().describe('As in a purchase; with AUTH=jwt ignored'),
+});
 
-export const refundSchema = z
-  .strictObject({
-    returnUnits: z
-      .boolean()
-      .default(true)
-      .meta({ description: 'Whether the units can be sold again; otherwise they leave the stock' }),
-  })
-  .meta({ id: 'Refund' });
+export const refundSchema = component('Refund', {
+  returnUnits: z
+    .boolean()
+    .default(true)
+    .describe('Whether the units can be sold again; otherwise they leave the stock'),
+});
 
 const source = text(limits.sourceLength).min(1).meta(portable);
 
 /** Source types of the entries that the service itself adds: an award that used one would stop a later change of its order. */
 const isReserved = (sourceType: string): boolean => /^order(-|$)/.test(sourceType);
 
-export const awardSchema = z
-  .strictObject({
-    sourceType: source.refine((type) => !isReserved(type), 'must not be order or begin with order-'),
-    sourceId: source,
-    points: z.int().min(1).max(limits.maxPoints),
-  })
-  .meta({ id: 'Award' });
-
-export const notificationSchema = z
-  .strictObject({
-    notificationId: source,
-    orderId: orderIdSchema,
-    amountCents: amount
-      .min(0)
-      .max(limits.maxAmountCents)
-      .meta({ description: 'Of the order: price × quantity, in the smallest unit of CURRENCY' }),
-  })
-  .meta({ id: 'PaymentNotification' });
-
-export const userQuerySchema = z.object({
-  userId: userIdSchema
-    .optional()
-    .meta({ description: 'Required with AUTH=none; with AUTH=jwt the caller, also as `me`' }),
+export const awardSchema = component('Award', {
+  sourceType: source.refine((type) => !isReserved(type), 'must not be order or begin with order-'),
+  sourceId: source,
+  points: z.int().min(1).max(limits.maxPoints),
 });
 
-export const taskIdSchema = exactId.meta({
-  ...integerTo(Number.MAX_SAFE_INTEGER),
-  description: 'Id of the task',
+export const notificationSchema = component('PaymentNotification', {
+  notificationId: source,
+  orderId: orderIdSchema,
+  amountCents: amount
+    .min(0)
+    .max(limits.maxAmountCents)
+    .describe('Of the order: price × quantity, in the smallest unit of CURRENCY'),
+});
+
+export const userQuerySchema = z.object({
+  userId: userIdSchema.optional().describe('Required with AUTH=none; with AUTH=jwt the caller, also as `me`'),
 });
 
 export const taskStateSchema = z.enum(taskStates);
@@ -205,10 +189,18 @@ const listLimit = (usual: number) =>
     .default(usual)
     .meta(integerTo(limits.listLength, { default: usual }));
 
+/** A text that a list is searched for. */
+const searched = (maxLength: number, description: string) =>
+  text(maxLength)
+    .trim()
+    .min(1)
+    .optional()
+    .meta({ ...portable, description });
+
 /** Headers; see webhook-signature.ts. */
 export const signatureSchema = z.object({
-  'webhook-id': z.string().optional().meta({ description: 'Id of the message' }),
-  'webhook-timestamp': z.string().optional().meta({ description: 'Seconds since 1970' }),
+  'webhook-id': z.string().optional().describe('Id of the message'),
+  'webhook-timestamp': z.string().optional().describe('Seconds since 1970'),
   'webhook-signature': z.string().optional().meta({
     description: 'One or more signatures, separated by spaces',
     example: 'v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=',
@@ -224,34 +216,23 @@ export const pageQuerySchema = z.strictObject({
       ...integerTo(limits.maxSaleId),
       description: 'Only sales with a smaller id',
     }),
-  search: text(limits.saleNameLength)
-    .trim()
-    .min(1)
-    .optional()
-    .meta({
-      ...portable,
-      description: 'Only sales whose name has this text, in any case',
-    }),
-  state: z.enum(saleStates).optional().meta({ description: 'Only sales in this state' }),
+  search: searched(limits.saleNameLength, 'Only sales whose name has this text, in any case'),
+  state: z.enum(saleStates).optional().describe('Only sales in this state'),
 });
 
 /** Which orders of a sale an administrator lists. */
 const orderFilter = {
-  status: z.enum(orderStatuses).optional().meta({ description: 'Only orders in this status' }),
-  search: text(limits.userIdLength)
-    .trim()
-    .min(1)
-    .optional()
-    .meta({
-      ...portable,
-      description: 'Only orders whose customer has this text, or whose id begins with it',
-    }),
+  status: z.enum(orderStatuses).optional().describe('Only orders in this status'),
+  search: searched(
+    limits.userIdLength,
+    'Only orders whose customer has this text, or whose id begins with it',
+  ),
 };
 export const exportQuerySchema = z.strictObject(orderFilter);
 export const orderListQuerySchema = z.strictObject({
   ...orderFilter,
   limit: listLimit(limits.pageLength),
-  before: orderIdSchema.optional().meta({ description: 'Only orders that are older than this one' }),
+  before: orderIdSchema.optional().describe('Only orders that are older than this one'),
 });
 
 export const unmatchedQuerySchema = z.strictObject({

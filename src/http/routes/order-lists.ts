@@ -69,7 +69,7 @@ export const orderListRoutes = {
       200: {
         description: 'Orders, after a line with the names of the columns',
         headers: z.object({
-          'Content-Disposition': z.string().meta({ description: 'With a name for the file' }),
+          'Content-Disposition': z.string().describe('With a name for the file'),
         }),
         content: { 'text/csv': { schema: z.string() } },
       },
