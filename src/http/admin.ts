@@ -64,7 +64,7 @@ export async function isAdministrator(tokens: AdminTokens, req: Request, res: Re
 /** The handlers of administrative routes. */
 export interface Administration {
   /** Lets administrators pass, and puts who it is into `res.locals.admin`. */
-  readonly authorize: RequestHandler[];
+  readonly authorize: RequestHandler;
   /** The same for a route that changes something: parses the body, and records the act before and its answer after it. */
   act(bodyBytes?: number): RequestHandler[];
 }
@@ -101,7 +101,7 @@ export function administration(
   { refusals, adminActs }: Pick<Instruments, 'refusals' | 'adminActs'>,
 ): Administration {
   const onRefused = (reason: string) => refusals.inc({ reason });
-  const authorize = tokens.areSet ? [tokenOnly(tokens, onRefused)] : [localOnly(onRefused)];
+  const authorize = tokens.areSet ? tokenOnly(tokens, onRefused) : localOnly(onRefused);
   const recordAct: RequestHandler = async (req, res, next) => {
     const actor = `admin:${res.locals.admin}`;
     const subject = `request ${uuidv7()}`;
@@ -119,7 +119,7 @@ export function administration(
   };
   return {
     authorize,
-    act: (bodyBytes) => [...authorize, ...(bodyBytes === undefined ? [] : jsonBody(bodyBytes)), recordAct],
+    act: (bodyBytes) => [authorize, ...(bodyBytes === undefined ? [] : jsonBody(bodyBytes)), recordAct],
   };
 }
 

@@ -1,4 +1,5 @@
 /** Limits for each client address, before a request is read: its requests a second, and its connections at once. */
+import type { EventEmitter } from 'node:events';
 import type { RequestListener, Server } from 'node:http';
 import type { ClientAddresses } from '../access/client-address.ts';
 import type { TokenBuckets } from '../access/token-buckets.ts';
@@ -31,25 +32,34 @@ export function limitRequests(
   };
 }
 
+/**
+ * Counts what each address has open.
+ * @returns a function that counts one thing more until it closes; false: the address has `most` already
+ */
+export function openPerAddress(most: number): (address: string, one: EventEmitter) => boolean {
+  const open = new Map<string, number>();
+  return (address, one) => {
+    const count = (open.get(address) ?? 0) + 1;
+    if (count > most) return false;
+    open.set(address, count);
+    one.once('close', () => {
+      const left = open.get(address)! - 1;
+      if (left === 0) open.delete(address);
+      else open.set(address, left);
+    });
+    return true;
+  };
+}
+
 /** Closes connections above the limit of one address. Node closes those above the limit of the process. */
 export function limitConnections(server: Server, { addresses, connections, onLimited }: ClientLimits): void {
   server.on('drop', () => onLimited('connections'));
   if (connections === 0) return;
-  const open = new Map<string, number>();
+  const isWithin = openPerAddress(connections);
   server.on('connection', (socket) => {
     const client = addresses.ofSocket(socket);
-    if (client === null) return;
-    const count = (open.get(client) ?? 0) + 1;
-    if (count > connections) {
-      onLimited('address-connections');
-      socket.destroy();
-      return;
-    }
-    open.set(client, count);
-    socket.once('close', () => {
-      const left = open.get(client)! - 1;
-      if (left === 0) open.delete(client);
-      else open.set(client, left);
-    });
+    if (client === null || isWithin(client, socket)) return;
+    onLimited('address-connections');
+    socket.destroy();
   });
 }

@@ -40,15 +40,14 @@ export interface ServiceContext {
   readonly checks: Readonly<Record<string, () => Promise<void>>>;
 }
 
-export interface TicketContext {
+interface Ticketing {
+  readonly gate: TicketGate;
   readonly tickets: Tickets;
   readonly waitingRoom: WaitingRoom;
   /** How long a ticket of a sale is valid from its turn on. */
   readonly validMs: (sale: Sale) => number;
   readonly botCheck: BotCheck;
   readonly sharedLimits: SharedLimits;
-  readonly onIssued: () => void;
-  readonly onRefused: (reason: string) => void;
 }
 
 export interface HttpContext {
@@ -70,7 +69,7 @@ export interface HttpContext {
   readonly currency: string | null;
   readonly callers: Callers;
   /** Null: AUTH=none, and visitors choose a name. */
-  readonly ticketing: { readonly gate: TicketGate; readonly routes: TicketContext } | null;
+  readonly ticketing: Ticketing | null;
   /** Null: the server has no administrative routes, and no console. */
   readonly adminTokens: AdminTokens | null;
   readonly saleEvents: Broadcast<number>;

@@ -124,7 +124,7 @@ export function routerOf(routes: readonly Route[], context: RouteContext): Route
 
 function guardsOf({ method, by, body, guards }: Route, context: RouteContext): RequestHandler[] {
   if (guards !== undefined) return guards(context);
-  if (by === 'admin' && method === 'get') return context.admin!.authorize;
+  if (by === 'admin' && method === 'get') return [context.admin!.authorize];
   const bytes = by === 'ticket' ? limits.purchaseBodyBytes : limits.bodyBytes;
   if (by === 'admin') return context.admin!.act(body === undefined ? undefined : bytes);
   return body === undefined ? [] : jsonBody(bytes);

@@ -76,19 +76,17 @@ export async function openCustomers(context: CustomersContext): Promise<Customer
     Math.min(longestMs, Math.max(minValidMs, (paymentWindowS ?? config.paymentWindowS) * 1_000));
   const attempts = tokenBuckets(config.customerRate);
   const { turns, capacity, stop } = openTurns(context);
-  const routes = {
+  const { clock } = context.postgres;
+  await clock.synchronize();
+  const ticketing = {
+    gate: createTicketGate({ tickets, attempts, addresses: clientLimits.addresses, clock, onRefused }),
     tickets,
     validMs,
     waitingRoom: createWaitingRoom(turns, () => capacity.perSecond, validMs),
     botCheck: config.botCheck === 'none' ? acceptEverybody : countChecks(proofOfWork(keys), instruments),
     sharedLimits: shared,
-    onIssued: () => instruments.ticketsIssued.inc(),
-    onRefused,
   };
-  const { clock } = context.postgres;
-  await clock.synchronize();
-  const gate = createTicketGate({ tickets, attempts, addresses: clientLimits.addresses, clock, onRefused });
-  return { callersWith, ticketing: { gate, routes }, clientLimits, stop };
+  return { callersWith, ticketing, clientLimits, stop };
 }
 
 interface Turns {

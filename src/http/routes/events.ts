@@ -5,6 +5,7 @@ import { type Sale, stateOf } from '../../domain/sale.ts';
 import type { SaleTable } from '../../store/postgres/sales.ts';
 import { saleEventSchema } from '../answer-schemas.ts';
 import { Broadcast } from '../broadcast.ts';
+import { openPerAddress } from '../client-limits.ts';
 import type { HttpContext } from '../context.ts';
 import { events } from '../openapi-responses.ts';
 import { ProblemError, unknownSale } from '../problems.ts';
@@ -42,24 +43,14 @@ export const streamSale = tagged('Sales')('get /sales/{saleId}/events', 'anyone'
 /** Bounds the streams: an address has as many as it may have connections. */
 function admission({ saleEvents, clientLimits }: HttpContext): RequestHandler {
   const { addresses, connections: perAddress } = clientLimits;
-  const ofAddress = new Map<string, number>();
+  const isWithin = openPerAddress(perAddress);
   return (req, res, next) => {
     // HEAD gets the headers only.
     if (req.method === 'HEAD') return res.type('text/event-stream').end();
     if (saleEvents.size >= limits.events.listeners)
       throw tooMany(res, 'busy', 'This process serves the maximum number of streams.');
-    if (perAddress > 0) {
-      const address = addresses.of(req);
-      const open = ofAddress.get(address) ?? 0;
-      if (open >= perAddress)
-        throw tooMany(res, 'too-many-requests', 'This address has the maximum number of streams.');
-      ofAddress.set(address, open + 1);
-      res.on('close', () => {
-        const left = ofAddress.get(address)! - 1;
-        if (left === 0) ofAddress.delete(address);
-        else ofAddress.set(address, left);
-      });
-    }
+    if (perAddress > 0 && !isWithin(addresses.of(req), res))
+      throw tooMany(res, 'too-many-requests', 'This address has the maximum number of streams.');
     next();
   };
 }

@@ -19,9 +19,7 @@ export const orderRoutes = {
     summary: 'One order',
     description: UNCOMMITTED,
     answers: { 200: json(a.orderSchema, 'The order') },
-    async handle({ orderId, caller, res }, { reads }) {
-      res.json(await ownOrder(reads, orderId, caller));
-    },
+    handle: async ({ orderId, caller, res }, { reads }) => res.json(await ownOrder(reads, orderId, caller)),
   }),
   cancelOrder: order('post /orders/{orderId}/cancel', 'customer', {
     summary: 'Cancel a pending order',

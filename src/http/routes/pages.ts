@@ -29,11 +29,12 @@ const POLICY = [
   "frame-ancestors 'none'",
 ].join('; ');
 
+const CHECK_ADDRESS = 'Check the address, or <a href="/">see what is on sale</a>.';
+
 /** Shows a browser that no page has this address. A program, which asks for JSON or for anything, gets a problem. */
 export function missingPage(context: PageContext, assets: Assets): RequestHandler {
   const page = framed(context, assets);
-  const text = 'Check the address, or <a href="/">see what is on sale</a>.';
-  const body = notice('There is no such page', text);
+  const body = notice('There is no such page', CHECK_ADDRESS);
   const html = bodyOf('html', page({ title: 'No such page', current: '', body }));
   return async (req, res, next) => {
     if (req.method !== 'GET' || req.accepts(['json', 'html']) !== 'html') return next();
@@ -120,8 +121,7 @@ function salePage(context: PageContext, page: Render, proofWorker: string): Requ
     if (found === null) return unavailable(req, res, page);
     const [known] = found.sales;
     if (known === undefined) {
-      const text = 'Check the address, or <a href="/">see what is on sale</a>.';
-      const body = notice('There is no such sale', text);
+      const body = notice('There is no such sale', CHECK_ADDRESS);
       return sendText(req, res.status(404), page({ title: 'No such sale', current: '', body }));
     }
     const sale = { ...known, state: stateOf(known, found.nowMs) };

@@ -48,7 +48,7 @@ export const paymentRoutes = {
 /** Authorizes a payment report and parses its body: it needs a signature or, without secrets, an administrator. */
 function providerOnly({ paymentSecrets, admin, service }: RouteContext): RequestHandler[] {
   const json = jsonBody(limits.bodyBytes);
-  if (paymentSecrets.length === 0) return [...admin!.authorize, ...json];
+  if (paymentSecrets.length === 0) return [admin!.authorize, ...json];
   const { paymentNotifications } = service.instruments;
   return [...json, signedBy(paymentSecrets, (result) => paymentNotifications.inc({ result }))];
 }

@@ -14,9 +14,8 @@ export const serviceRoutes = {
   listStrategies: service('get /strategies', 'anyone', {
     summary: 'Every strategy with its guarantees, and the active one',
     answers: { 200: json(a.strategiesSchema, 'Strategies') },
-    handle({ res }, { service: { active, lock, strategies, locks } }) {
-      res.json({ active, lock, strategies, locks });
-    },
+    handle: ({ res }, { service: { active, lock, strategies, locks } }) =>
+      res.json({ active, lock, strategies, locks }),
   }),
   // Liveness ignores the stores (see /readyz): otherwise an outage of a store would restart the service.
   getHealth: service('get /healthz', 'anyone', {
@@ -58,9 +57,8 @@ export const serviceRoutes = {
     problems: ['not-found'],
     isServed: ({ admin }) => admin !== null,
     setup: ({ service }) => coalesce(() => metricsText(service), limits.metricsEveryMs),
-    async handle({ res }, { service }, metrics) {
-      res.type(service.instruments.registry.contentType).send(await metrics('all'));
-    },
+    handle: async ({ res }, { service }, metrics) =>
+      res.type(service.instruments.registry.contentType).send(await metrics('all')),
   }),
 };
 

@@ -14,26 +14,23 @@ export const taskRoutes = {
     summary: 'Tasks, newest first',
     query: s.taskQuerySchema,
     answers: { 200: json(z.array(a.taskSchema), 'Tasks') },
-    async handle({ query: { state = null, limit }, res }, { tasks }) {
-      res.json(await tasks.list(state, limit));
-    },
+    handle: async ({ query: { state = null, limit }, res }, { tasks }) =>
+      res.json(await tasks.list(state, limit)),
   }),
   retryTask: task('post /tasks/{taskId}/retry', 'admin', {
     summary: 'Retry a dead task',
     answers: { 200: json(a.taskSchema, 'The task, now waiting') },
     problems: ['invalid-transition'],
-    async handle({ taskId, key, res }, { tasks }) {
-      res.json(changed(taskId, await tasks.retry(taskId, key)));
-    },
+    handle: async ({ taskId, key, res }, { tasks }) =>
+      res.json(changed(taskId, await tasks.retry(taskId, key))),
   }),
   discardTask: task('post /tasks/{taskId}/discard', 'admin', {
     summary: 'End a dead task without its effect',
     description: 'A discarded event no longer holds up the later ones of its order or sale.',
     answers: { 200: json(a.taskSchema, 'The task, now done') },
     problems: ['invalid-transition'],
-    async handle({ taskId, caller: { actor }, key, res }, { tasks }) {
-      res.json(changed(taskId, await tasks.discard(taskId, actor, key)));
-    },
+    handle: async ({ taskId, caller: { actor }, key, res }, { tasks }) =>
+      res.json(changed(taskId, await tasks.discard(taskId, actor, key))),
   }),
 };
 

@@ -18,8 +18,9 @@ export const createTicket = tagged('Orders')('post /sales/{saleId}/tickets', 'cu
   answers: { 201: json(ticketSchema, 'The ticket') },
   problems: ['forbidden', 'not-found', 'proof-required', 'sold-out', 'sale-not-open'],
   isServed: ({ ticketing }) => ticketing !== null,
-  async handle({ saleId, body: { proof = null }, caller: { customer }, res }, { ticketing, reads }) {
-    const { tickets, waitingRoom, validMs, botCheck, sharedLimits, onIssued, onRefused } = ticketing!.routes;
+  async handle({ saleId, body: { proof = null }, caller: { customer }, res }, { ticketing, reads, service }) {
+    const { tickets, waitingRoom, validMs, botCheck, sharedLimits } = ticketing!;
+    const { refusals, ticketsIssued } = service.instruments;
     if (customer === null) throw new ProblemError('forbidden', 'A ticket is issued to a customer only.');
     const waitS = await sharedLimits.use('ticket', customer);
     if (waitS !== null) throw tooMany(res, waitS, 'Too many requests for a ticket.');
@@ -39,13 +40,13 @@ export const createTicket = tagged('Orders')('post /sales/{saleId}/tickets', 'cu
     const unpaid = await reads.orders.unpaidOf(customer, limits.tickets.unpaidWithinMs);
     const unpaidS = waitOf(unpaid, nowMs);
     if (unpaidS !== null) {
-      onRefused('unpaid-orders');
+      refusals.inc({ reason: 'unpaid-orders' });
       throw tooMany(res, unpaidS, 'Too many reservations of this customer were not paid.');
     }
 
     const notBeforeMs = await waitingRoom.turn(sale, seed, customer, nowMs);
     const expiresMs = notBeforeMs + validMs(sale);
-    onIssued();
+    ticketsIssued.inc();
     res.status(201).json({
       ticket: tickets.issue({ saleId, customer, notBeforeMs, expiresMs }),
       notBefore: new Date(notBeforeMs).toISOString(),
