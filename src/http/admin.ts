@@ -13,7 +13,7 @@ import type { Instruments } from '../metrics/instruments.ts';
 import type { AuditEvent } from '../store/postgres/audit-log.ts';
 import type { IdempotencyKey } from '../store/postgres/idempotency.ts';
 import { ProblemError } from './problems.ts';
-import { jsonBody } from './requests.ts';
+import { keySchema } from './schemas.ts';
 
 /** Wrong tokens per address and minute. */
 const MAX_WRONG_TOKENS = 20;
@@ -65,8 +65,8 @@ export async function isAdministrator(tokens: AdminTokens, req: Request, res: Re
 export interface Administration {
   /** Lets administrators pass, and puts who it is into `res.locals.admin`. */
   readonly authorize: RequestHandler;
-  /** The same for a route that changes something: parses the body, and records the act before and its answer after it. */
-  act(bodyBytes?: number): RequestHandler[];
+  /** For a route that changes something, after the parser of its body: records the act before and its answer after it. */
+  readonly recordAct: RequestHandler;
 }
 
 /**
@@ -77,7 +77,7 @@ export interface Administration {
 export function idempotencyKey(req: Request, res: Response, body?: object): IdempotencyKey | null {
   const key = req.get('idempotency-key');
   if (key === undefined) return null;
-  if (!/^[\x21-\x7e]{1,255}$/.test(key)) {
+  if (!keySchema.safeParse(key).success) {
     const message = 'must be 1 to 255 visible ASCII characters';
     throw new ProblemError('invalid-request', `Idempotency-Key: ${message}`, {
       errors: [{ path: 'header.Idempotency-Key', message }],
@@ -117,10 +117,7 @@ export function administration(
     else res.on('close', recordAnswer);
     next();
   };
-  return {
-    authorize,
-    act: (bodyBytes) => [authorize, ...(bodyBytes === undefined ? [] : jsonBody(bodyBytes)), recordAct],
-  };
+  return { authorize, recordAct };
 }
 
 function localOnly(onRefused: (reason: string) => void): RequestHandler {

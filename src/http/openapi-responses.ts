@@ -56,24 +56,24 @@ const schemas = new Map(
   }),
 );
 
-export const json = (
+/** @param type of the body, such as `text/csv` */
+export const response = (
+  type: string,
   schema: z.ZodType,
   description: string,
   headers: Record<string, z.ZodType> = {},
 ): ZodOpenApiResponseObject => ({
   description,
-  content: { 'application/json': { schema } },
+  content: { [type]: { schema } },
   ...(Object.keys(headers).length > 0 && { headers: z.object(headers) }),
 });
+export const json = response.bind(null, 'application/json');
+/** A stream of server-sent events; the schema is that of the data of one event. */
+export const events = response.bind(null, 'text/event-stream');
+const problem = response.bind(null, 'application/problem+json');
 
 export const location = (of: string) => ({
   Location: z.string().meta({ format: 'uri-reference', description: `The path of the ${of}` }),
-});
-
-/** A stream of server-sent events. @param schema of the data of one event */
-export const events = (schema: z.ZodType, description: string): ZodOpenApiResponseObject => ({
-  description,
-  content: { 'text/event-stream': { schema } },
 });
 
 function problemResponse(status: number, members: readonly ProblemSlug[]): ZodOpenApiResponseObject {
@@ -82,15 +82,9 @@ function problemResponse(status: number, members: readonly ProblemSlug[]): ZodOp
     const named = members.map((slug) => (problems[slug] as Problem).headers ?? []);
     return [name, named.every((names) => names.includes(name)) ? schema : schema.optional()] as const;
   });
-  return {
-    description: members.map((slug) => `\`${slug}\`: ${describe(slug)}`).join(' '),
-    ...(headers.length > 0 && { headers: z.object(Object.fromEntries(headers)) }),
-    content: {
-      'application/problem+json': {
-        schema: others.length === 0 ? first! : z.discriminatedUnion('type', [first!, ...others]),
-      },
-    },
-  };
+  const schema = others.length === 0 ? first! : z.discriminatedUnion('type', [first!, ...others]);
+  const description = members.map((slug) => `\`${slug}\`: ${describe(slug)}`).join(' ');
+  return problem(schema, description, Object.fromEntries(headers));
 }
 
 /** Any route may answer with these. */
@@ -98,16 +92,10 @@ export const ANY: ProblemSlug[] = ['invalid-request', 'too-many-requests', 'inte
 const shared = new Map(
   ANY.map((slug) => [slug, { ...problemResponse(problems[slug].status, [slug]), id: nameOf(slug) }]),
 );
-const malformed = Object.entries(MALFORMED).map(([status, [id, description]]) => [
-  status,
-  {
-    id,
-    description: `\`invalid-request\`: ${description}`,
-    content: {
-      'application/problem+json': { schema: schemaOf('invalid-request', Number(status)) },
-    },
-  },
-]);
+const malformed = Object.entries(MALFORMED).map(([status, [id, description]]) => {
+  const schema = schemaOf('invalid-request', Number(status));
+  return [status, { id, ...problem(schema, `\`invalid-request\`: ${description}`) }];
+});
 
 /** The responses with problems of a route, beside those of any route. */
 export function failures(...own: ProblemSlug[]): Record<string, ZodOpenApiResponseObject> {

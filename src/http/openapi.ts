@@ -5,17 +5,10 @@ import { ADMIN, BODY, failures, STORES } from './openapi-responses.ts';
 import type { ProblemSlug } from './problems.ts';
 import { type By, type Described, type IdName, ids, type Route, type Tag, takesKey } from './route.ts';
 import { routes } from './routes/registry.ts';
+import { keySchema } from './schemas.ts';
 
 /** Of an administrative request that is not idempotent by itself. */
-const keyHeader = z.object({
-  'Idempotency-Key': z
-    .string()
-    .regex(/^[!-~]{1,255}$/)
-    .optional()
-    .describe(
-      'Repeats with the same key and the same body have one effect, and get the same answer, for 24 hours. A refusal changes nothing, and a repeat of it is judged again.',
-    ),
-});
+const keyHeader = z.object({ 'Idempotency-Key': keySchema });
 
 const SECURITY: Readonly<Record<By, Record<string, string[]>[]>> = {
   anyone: [],

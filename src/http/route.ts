@@ -42,7 +42,7 @@ export interface RouteContext extends HttpContext {
 type Given<P extends string, Q extends z.ZodType, B extends z.ZodType> = IdIn<P> & {
   readonly query: z.output<Q>;
   readonly body: z.output<B>;
-  /** The customer, or the administrator. */
+  /** The customer, or the administrator; with `anyone` and `ticket` it says nothing. */
   readonly caller: Caller;
   /** Null: the request has none. */
   readonly key: IdempotencyKey | null;
@@ -124,20 +124,20 @@ export function routerOf(routes: readonly Route[], context: RouteContext): Route
 
 function guardsOf({ method, by, body, guards }: Route, context: RouteContext): RequestHandler[] {
   if (guards !== undefined) return guards(context);
-  if (by === 'admin' && method === 'get') return [context.admin!.authorize];
   const bytes = by === 'ticket' ? limits.purchaseBodyBytes : limits.bodyBytes;
-  if (by === 'admin') return context.admin!.act(body === undefined ? undefined : bytes);
-  return body === undefined ? [] : jsonBody(bytes);
+  const json = body === undefined ? [] : jsonBody(bytes);
+  if (by !== 'admin') return json;
+  const { authorize, recordAct } = context.admin!;
+  return method === 'get' ? [authorize] : [authorize, ...json, recordAct];
 }
 
 async function given(route: Route, req: Request, res: Response, { callers }: RouteContext) {
-  const named = Object.entries(req.params).map(([name, text]) => [
-    name,
-    parse(ids[name as IdName], text, name),
-  ]);
-  const { saleId = 0, ...others } = Object.fromEntries(named);
-  // A customer is known first.
-  if (saleId > limits.maxSaleId && (route.by === 'admin' || route.by === 'anyone')) throw unknownSale(saleId);
+  const named: Partial<Record<IdName, unknown>> = {};
+  for (const name of Object.keys(req.params) as IdName[])
+    named[name] = parse(ids[name], req.params[name], name);
+  // A customer's handler checks it, because it comes after the customer.
+  const isFirst = route.by === 'admin' || route.by === 'anyone';
+  if (isFirst && Number(named.saleId) > limits.maxSaleId) throw unknownSale(Number(named.saleId));
   const query = route.query && parse(route.query, req.query, 'query');
   const sent = route.mayOmitBody ? optionalBody(req) : req.body;
   const body = route.by === 'ticket' ? sent : route.body && parse(route.body, sent, 'body');
@@ -146,7 +146,7 @@ async function given(route: Route, req: Request, res: Response, { callers }: Rou
       ? await callers.of(req, res)
       : { actor: `admin:${res.locals.admin}`, customer: null };
   const key = takesKey(route) ? idempotencyKey(req, res, body as object | undefined) : null;
-  return { saleId, ...others, query, body, caller, key, req, res };
+  return { ...named, query, body, caller, key, req, res };
 }
 
 /**
@@ -158,13 +158,10 @@ export function linkNext<T>(
   res: Response,
   path: string,
   page: readonly T[],
-  {
-    limit,
-    before: _,
-    ...filter
-  }: { readonly limit: number; readonly before?: unknown; [name: string]: unknown },
+  query: { readonly limit: number; readonly before?: unknown; readonly [name: string]: unknown },
   idOf: (last: T) => string | number,
 ): void {
+  const { limit, before: _, ...filter } = query;
   if (page.length < limit) return;
   const next = new URLSearchParams({ before: `${idOf(page.at(-1)!)}`, limit: `${limit}` });
   for (const [name, value] of Object.entries(filter)) if (value !== undefined) next.set(name, String(value));

@@ -197,6 +197,15 @@ const searched = (maxLength: number, description: string) =>
     .optional()
     .meta({ ...portable, description });
 
+/** Of an Idempotency-Key. */
+export const keySchema = z
+  .string()
+  .regex(/^[!-~]{1,255}$/)
+  .optional()
+  .describe(
+    'Repeats with the same key and the same body have one effect, and get the same answer, for 24 hours. A refusal changes nothing, and a repeat of it is judged again.',
+  );
+
 /** Headers; see webhook-signature.ts. */
 export const signatureSchema = z.object({
   'webhook-id': z.string().optional().describe('Id of the message'),

@@ -3,8 +3,9 @@ import type { Sale } from '../../domain/sale.ts';
 import { compareSale } from '../../orders/drift.ts';
 import * as a from '../answer-schemas.ts';
 import { json } from '../openapi-responses.ts';
-import { busy, unknownSale } from '../problems.ts';
+import { busy } from '../problems.ts';
 import { tagged } from '../route.ts';
+import { knownSale } from './sales.ts';
 
 export const auditSale = tagged('Sales', true)('get /sales/{saleId}/audit', 'admin', {
   summary: 'Compare the stores for one sale',
@@ -13,8 +14,7 @@ export const auditSale = tagged('Sales', true)('get /sales/{saleId}/audit', 'adm
   answers: { 200: json(a.auditSchema, 'The differences') },
   setup: () => new Set<number>(),
   async handle({ saleId, res }, { reads, strategy: { mirror } }, running) {
-    const sale = await reads.sales.get(saleId);
-    if (sale === null) throw unknownSale(saleId);
+    const sale = await knownSale(reads, saleId);
     if (running.has(saleId)) throw busy('audit-running', `An audit of sale ${saleId} is running.`);
     running.add(saleId);
     try {

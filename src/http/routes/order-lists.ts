@@ -9,13 +9,13 @@ import { isLocal } from '../admin.ts';
 import * as a from '../answer-schemas.ts';
 import { namedCustomer } from '../callers.ts';
 import type { HttpContext } from '../context.ts';
-import { json, nextPage } from '../openapi-responses.ts';
-import { ProblemError, unknownSale } from '../problems.ts';
-import type { Reads } from '../reads.ts';
+import { json, nextPage, response } from '../openapi-responses.ts';
+import { ProblemError } from '../problems.ts';
 import { parse } from '../requests.ts';
 import { linkNext, tagged, undescribed } from '../route.ts';
 import * as s from '../schemas.ts';
 import { notCommitted, UNCOMMITTED } from './orders.ts';
+import { knownSale } from './sales.ts';
 
 /** The columns of the export, in their order. */
 const COLUMNS = [
@@ -55,7 +55,7 @@ export const orderListRoutes = {
   listOrders: undescribed('get /sales/{saleId}/orders', 'admin', {
     query: s.orderListQuerySchema,
     async handle({ saleId, query, res }, { reads }) {
-      await known(saleId, reads);
+      await knownSale(reads, saleId);
       const page = await reads.orders.list(saleId, query);
       linkNext(res, `/sales/${saleId}/orders`, page, query, ({ orderId }) => orderId);
       res.json(page);
@@ -66,16 +66,12 @@ export const orderListRoutes = {
     description: 'Streamed. When a store fails meanwhile, the connection is cut.',
     query: s.exportQuerySchema,
     answers: {
-      200: {
-        description: 'Orders, after a line with the names of the columns',
-        headers: z.object({
-          'Content-Disposition': z.string().describe('With a name for the file'),
-        }),
-        content: { 'text/csv': { schema: z.string() } },
-      },
+      200: response('text/csv', z.string(), 'Orders, after a line with the names of the columns', {
+        'Content-Disposition': z.string().describe('With a name for the file'),
+      }),
     },
     async handle({ saleId, query: filter, res }, { reads }) {
-      await known(saleId, reads);
+      await knownSale(reads, saleId);
       const pages = pagesOf((query) => reads.orders.list(saleId, { ...filter, ...query }));
       const first = await pages.next(); // a store that fails now is answered with a problem
       res.type('text/csv').attachment(`sale-${saleId}-orders.csv`);
@@ -105,11 +101,6 @@ function unlessOfAll({ ticketing, adminTokens }: HttpContext): RequestHandler {
 
 const noOrder = (saleId: number, userId: string): ProblemError =>
   new ProblemError('unknown-order', `${userId} has no order in sale ${saleId}.`);
-
-/** @throws ProblemError for a sale that does not exist */
-async function known(saleId: number, { sales }: Reads): Promise<void> {
-  if ((await sales.get(saleId)) === null) throw unknownSale(saleId);
-}
 
 async function* pagesOf(
   read: (query: OrderQuery) => Promise<readonly Order[]>,

@@ -13,7 +13,7 @@ import { type Assets, type Body, bodyOf, sendBody } from '../assets.ts';
 import type { HttpContext } from '../context.ts';
 import { escaped, frame, saleBody, salesBody } from '../page-markup.ts';
 import { areFull } from '../reads.ts';
-import { pageQuerySchema } from '../schemas.ts';
+import { pageQuerySchema, saleIdSchema } from '../schemas.ts';
 
 type PageContext = Pick<HttpContext, 'reads' | 'ticketing' | 'paymentSecrets' | 'currency' | 'adminTokens'>;
 
@@ -56,12 +56,6 @@ export function pageRoutes(context: PageContext, assets: Assets): Router {
 }
 
 type Render = ReturnType<typeof frame>;
-
-/** @returns null: no sale has it */
-function possibleId(text: string): number | null {
-  const id = /^[1-9]\d{0,9}$/.test(text) ? Number(text) : Number.POSITIVE_INFINITY;
-  return id <= limits.maxSaleId ? id : null;
-}
 
 const authOf = ({ ticketing }: PageContext) => (ticketing === null ? 'none' : 'jwt');
 
@@ -115,9 +109,9 @@ function salePage(context: PageContext, page: Render, proofWorker: string): Requ
   const money = moneyIn(currency);
   const read = coalesce((saleId: number) => reads.sales.watch([saleId]));
   return async (req, res) => {
-    const saleId = possibleId(String(req.params.saleId));
-    const find = (id: number) => (areFull(reads) ? null : read(id).catch(inStore));
-    const found = saleId === null ? { sales: [], nowMs: 0 } : await find(saleId);
+    const saleId = saleIdSchema.safeParse(req.params.saleId).data ?? Number.POSITIVE_INFINITY;
+    const find = () => (areFull(reads) ? null : read(saleId).catch(inStore));
+    const found = saleId > limits.maxSaleId ? { sales: [], nowMs: 0 } : await find();
     if (found === null) return unavailable(req, res, page);
     const [known] = found.sales;
     if (known === undefined) {

@@ -6,6 +6,7 @@ import type { SaleChanges } from '../../store/postgres/sales.ts';
 import * as a from '../answer-schemas.ts';
 import { json, location, nextPage } from '../openapi-responses.ts';
 import { busy, outcomeUnread, ProblemError, unknownSale } from '../problems.ts';
+import type { Reads } from '../reads.ts';
 import { linkNext, tagged } from '../route.ts';
 import * as s from '../schemas.ts';
 
@@ -18,6 +19,13 @@ function textOf(page: readonly Sale[]): string {
   const text = texts.get(page) ?? JSON.stringify(page);
   texts.set(page, text);
   return text;
+}
+
+/** @throws ProblemError for a sale that does not exist */
+export async function knownSale({ sales }: Pick<Reads, 'sales'>, saleId: number): Promise<Sale> {
+  const sale = await sales.get(saleId);
+  if (sale === null) throw unknownSale(saleId);
+  return sale;
 }
 
 export const saleRoutes = {
@@ -47,11 +55,7 @@ export const saleRoutes = {
   getSale: sale('get /sales/{saleId}', 'anyone', {
     summary: 'One sale',
     answers: { 200: json(a.saleSchema, 'The sale') },
-    async handle({ saleId, res }, { reads }) {
-      const sale = await reads.sales.get(saleId);
-      if (sale === null) throw unknownSale(saleId);
-      res.json(sale);
-    },
+    handle: async ({ saleId, res }, { reads }) => res.json(await knownSale(reads, saleId)),
   }),
   changeSale: sale('patch /sales/{saleId}', 'admin', {
     summary: 'Change a sale, or pause it',
@@ -103,7 +107,7 @@ export const saleRefundRoutes = {
     async handle({ saleId, res }, { reads }) {
       const refund = await reads.refunds.get(saleId);
       if (refund !== null) return res.json(refund);
-      if ((await reads.sales.get(saleId)) === null) throw unknownSale(saleId);
+      await knownSale(reads, saleId);
       throw new ProblemError('not-found', `Sale ${saleId} has no refund.`);
     },
   }),

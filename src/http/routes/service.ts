@@ -5,7 +5,7 @@ import { limits } from '../../config/limits.ts';
 import { isAdministrator } from '../admin.ts';
 import * as a from '../answer-schemas.ts';
 import type { ServiceContext } from '../context.ts';
-import { json } from '../openapi-responses.ts';
+import { json, response } from '../openapi-responses.ts';
 import { tagged } from '../route.ts';
 
 const service = tagged('Service', true);
@@ -53,7 +53,7 @@ export const serviceRoutes = {
   }),
   getMetrics: service('get /metrics', 'anyone', {
     summary: 'Metrics for Prometheus',
-    answers: { 200: { description: 'Metrics', content: { 'text/plain': { schema: z.string() } } } },
+    answers: { 200: response('text/plain', z.string(), 'Metrics') },
     problems: ['not-found'],
     isServed: ({ admin }) => admin !== null,
     setup: ({ service }) => coalesce(() => metricsText(service), limits.metricsEveryMs),
