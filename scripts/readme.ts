@@ -45,7 +45,7 @@ const axes = { rtt: 'rttMs', connections: 'connections', sales: 'sales' } as con
 function committed(name: string): Results | null {
   const file = new URL(`${folder}/${name}.json`, root);
   const results = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as Results) : null;
-  return results?.schema === 3 ? results : null;
+  return results?.schema === 2 ? results : null;
 }
 
 const sweeps = (): Results[] => Object.keys(axes).flatMap((axis) => committed(`sweep-${axis}`) ?? []);

@@ -1,4 +1,4 @@
-/** The one results format, schema 3: everything a report, a CSV file or `--compare` shows comes from this value. */
+/** The one results format, schema 2: everything a report, a CSV file or `--compare` shows comes from this value. */
 import { cp, mkdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { Machine } from '../../lab/kit/machine.ts';
@@ -8,7 +8,7 @@ import type { Broken, Noise, RatioRow, SummaryRow } from './summary.ts';
 /** The fields: docs/reference/results-json.md. */
 export interface Results {
   /** Grows when a field is redefined or removed. */
-  readonly schema: 3;
+  readonly schema: 2;
   readonly suite: string;
   /** ISO 8601 UTC. */
   readonly startedAt: string;
@@ -83,8 +83,8 @@ export async function writeWhole(path: string, text: string): Promise<void> {
 /** @throws when the file is not a result of this schema */
 export async function readResults(path: string): Promise<Results> {
   const results = JSON.parse(await readFile(path, 'utf8')) as Results;
-  if (results.schema === 3) return results;
-  throw new Error(`${path}: not results of schema 3, but of ${JSON.stringify(results.schema) ?? 'none'}`);
+  if (results.schema === 2) return results;
+  throw new Error(`${path}: not results of schema 2, but of ${JSON.stringify(results.schema) ?? 'none'}`);
 }
 
 /** Points `<out>/latest` at the folder: a link, or a copy where links cannot be made. */

@@ -160,7 +160,7 @@ async function resultsOf(run: Run): Promise<Results> {
   const { rows: summary, noise } = summarize(suite, { cells, baseline, ladder }, results);
   const plain = <T extends object>(items: readonly T[] = []): T[] => JSON.parse(JSON.stringify(items)); // without functions
   return {
-    schema: 3,
+    schema: 2,
     suite: suite.name,
     startedAt: run.startedAt.toISOString(),
     finishedAt: new Date().toISOString(),
