@@ -6,6 +6,7 @@ import { checkNames } from '../lab/audit/audit.ts';
 import { limits } from '../src/config/limits.ts';
 import { openApiDocument } from '../src/http/openapi.ts';
 import { SERVICE_ROLE } from '../src/local/postgres-roles.ts';
+import { rungs } from '../src/locks/rungs.ts';
 import { attemptTally } from '../src/metrics/attempt-tally.ts';
 import * as instruments from '../src/metrics/instruments.ts';
 import { backgroundHealth } from '../src/metrics/loop-health.ts';
@@ -159,7 +160,7 @@ const implementations = (folder: string) =>
     .filter((file) => /^export const description\b/m.test(text(file)))
     .map((file) => file.replace(/^.*\/|\.ts$/g, ''));
 const strategies = implementations('src/strategies');
-const locks = implementations('src/locks');
+const locks = [...implementations('src/locks'), ...rungs.map(({ description }) => description.name)];
 
 const created = instruments.createInstruments();
 // Metrics that are read at each scrape: their source does not matter here.

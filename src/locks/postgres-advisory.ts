@@ -21,11 +21,11 @@ import {
   openCancelPool,
   openSessionPool,
 } from './kit/advisory-session.ts';
-import { localQueue } from './kit/local-queue.ts';
-import { acceptLease } from './kit/poll.ts';
+import { LocalQueue } from './kit/local-queue.ts';
 import { MIN_TTL_MS, REPLY_MS } from './kit/postgres.ts';
 import { RenewingLease } from './kit/renewing-lease.ts';
-import { unlessAborted, type Waiter, waitingLock } from './kit/waiting-lock.ts';
+import { type Waiter, waitingLock } from './kit/waiting-lock.ts';
+import { within } from './kit/within.ts';
 import { type AcquireResult, LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
 import type { CheckedOptions } from './options.ts';
 
@@ -65,10 +65,10 @@ export async function create({ postgres }: { readonly postgres: PostgresClient }
       if (opened === null) return waiter.notAcquired();
       const session = opened;
       let requestedAtMs = performance.now();
-      let isGranted = await unlessAborted(session.tryLock(ttlMs), waiter.signal);
+      let isGranted = await within(session.tryLock(ttlMs), undefined, waiter.signal);
       const leftMs = Math.ceil(waiter.untilMs - performance.now());
       if (isGranted === false && leftMs > 0) {
-        isGranted = await unlessAborted(session.wait(leftMs), waiter.signal);
+        isGranted = await within(session.wait(leftMs), undefined, waiter.signal);
         requestedAtMs = performance.now();
         if (isGranted) await session.heartbeat(REPLY_MS);
       }
@@ -80,19 +80,18 @@ export async function create({ postgres }: { readonly postgres: PostgresClient }
       const lease = new RenewingLease(backend, acquisition);
       lease.onEnd = () => session.destroy(); // no effect after a release that Postgres confirmed
       session.onLost = () => lease.lose('the connection was lost');
-      return await acceptLease(lease, waiter, 'postgres-slow');
+      return { kind: 'held', lease };
     } catch (error) {
       opened?.destroy();
-      if (waiter.signal.aborted) return waiter.notAcquired();
-      const { reason } = error instanceof RequestError ? error : postgres.explain(error);
-      return { kind: 'unavailable', reason };
+      throw error instanceof RequestError ? error : new RequestError(postgres.explain(error), error);
     }
   }
 
   return waitingLock({
     name: description.name,
     minTtlMs: MIN_TTL_MS,
-    queue: localQueue(),
+    slowReason: 'postgres-slow',
+    queue: new LocalQueue(),
     acquire,
     async close() {
       await closeSessionPool(pool); // resolves after the cancels, which need the other pool

@@ -1,25 +1,18 @@
 /**
  * A lock as a row in Postgres: owner, expiry and fencing token.
  *
- *   local turn ──▶ attempt ──contended──▶ pause ──▶ attempt …        waitMs elapsed: contended
- *                    │ └──no reply, or aborted──▶ a compensation releases by token until Postgres replies or the TTL expires
- *                    ▼
- *                  held: kit/renewing-lease.ts
+ *   kit/polled-lock.ts ──granted──▶ held: kit/renewing-lease.ts
+ *     └──no reply, or aborted──▶ a compensation releases by token until Postgres replies or the TTL expires
  *
  * The database's clock decides on expiry at the moment the row is locked: `clock_timestamp()`, because `now()` is the start
  * of the transaction. A token is that clock in microseconds, or the row's last token + 1 if that is greater. A released row
  * keeps the last token for KEPT, so that a clock that is set back by less lowers no token. Then it is deleted. Rejected: a
  * sequence for the fence, because two concurrent inserts may commit in another order than they drew their numbers.
  */
-import { randomUUID } from 'node:crypto';
 import { failureOf, type PostgresClient, RequestError } from './clients.ts';
-import { Compensations } from './kit/compensations.ts';
-import { localQueue } from './kit/local-queue.ts';
-import { acceptLease, poll, type Retry } from './kit/poll.ts';
+import { polledLock } from './kit/polled-lock.ts';
 import { MIN_TTL_MS, REPLY_MS } from './kit/postgres.ts';
-import { RenewingLease } from './kit/renewing-lease.ts';
-import { unlessAborted, type Waiter, waitingLock } from './kit/waiting-lock.ts';
-import { type AcquireResult, LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
+import { LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
 
 export const description: LockDescription = {
   name: 'postgres-row',
@@ -59,8 +52,8 @@ export async function create({
 }: {
   readonly postgres: PostgresClient;
 }): Promise<Lock> {
-  const compensations = new Compensations();
   let sweepAtMs = 0;
+  let sweeping: Promise<void> = Promise.resolve();
 
   /** @returns the result; null: the signal had fired before there was a connection @throws RequestError, and defects as they are */
   async function query(name: string, text: string, values: unknown[], ms: number, signal?: AbortSignal) {
@@ -79,70 +72,36 @@ export async function create({
       client.release(broken);
     }
   }
-  const acquire = async (resource: string, token: string, ttlMs: number, signal: AbortSignal) => {
-    const row = (await query('lock-acquire', ACQUIRE, [resource, token, ttlMs], ttlMs, signal))?.rows[0];
-    return row === undefined ? null : Number(row.fence);
-  };
-  const renew = async (resource: string, token: string, ttlMs: number) =>
-    (await query('lock-renew', RENEW, [resource, token, ttlMs], ttlMs / 3))!.rowCount === 1;
-  const release = async (resource: string, token: string) =>
-    (await query('lock-release', RELEASE, [resource, token], REPLY_MS))!.rowCount === 1;
 
-  /** Releases what `acquiring` took or may still take. */
-  function compensate(resource: string, token: string, ttlMs: number, acquiring: Promise<unknown>): void {
-    const mayHold = acquiring.then(
-      (fencingToken) => fencingToken !== null,
-      (error) => error instanceof RequestError && error.isUnknown,
-    );
-    // Repeated after "not held": the statement may still be in flight.
-    compensations.add(async () => !(await mayHold) || release(resource, token), ttlMs);
+  /** Deletes rows that are no longer needed. */
+  async function sweep(): Promise<void> {
+    const swept = await query('lock-sweep', SWEEP, [], REPLY_MS);
+    if (swept!.rowCount === SWEEP_ROWS) sweepAtMs = 0; // there are more
   }
 
-  /** In the background: deletes rows that are no longer needed, at the first acquisition and then once in SWEEP_MS. */
-  function sweep(): void {
-    if (performance.now() < sweepAtMs) return;
-    sweepAtMs = performance.now() + SWEEP_MS;
-    compensations.add(async () => {
-      if ((await query('lock-sweep', SWEEP, [], REPLY_MS))!.rowCount === SWEEP_ROWS) sweepAtMs = 0; // there are more
-      return true;
-    }, 0);
-  }
-
-  async function tryAcquire(resource: string, ttlMs: number, waiter: Waiter): Promise<AcquireResult | Retry> {
-    const token = randomUUID();
-    const requestedAtMs = performance.now();
-    const acquiring = acquire(resource, token, ttlMs, waiter.signal);
-    try {
-      const fencingToken = await unlessAborted(acquiring, waiter.signal);
-      if (fencingToken !== null) {
-        const backend = {
-          renew: () => renew(resource, token, ttlMs),
-          release: () =>
-            release(resource, token).catch((error) => {
-              compensations.add(() => release(resource, token).then(() => true), ttlMs);
-              throw error;
-            }),
-        };
-        const lease = new RenewingLease(backend, { resource, token, fencingToken, ttlMs, requestedAtMs });
-        return await acceptLease(lease, waiter, 'postgres-slow');
-      }
-      if (waiter.signal.aborted) compensate(resource, token, ttlMs, acquiring);
-      return { kind: 'retry' };
-    } catch (error) {
-      const { isUnknown, reason } = failureOf(error);
-      if (isUnknown) compensate(resource, token, ttlMs, acquiring);
-      return { kind: 'unavailable', reason };
-    }
-  }
-
-  return waitingLock({
+  return polledLock({
     name: description.name,
     minTtlMs: MIN_TTL_MS,
-    queue: localQueue(),
-    acquire(resource, { ttlMs }, waiter) {
-      sweep();
-      return poll(waiter, () => tryAcquire(resource, ttlMs, waiter));
+    slowReason: 'postgres-slow',
+    mayRunLate: true,
+    async tryAcquire({ resource, token, options: { ttlMs } }, signal) {
+      if (performance.now() >= sweepAtMs) {
+        sweepAtMs = performance.now() + SWEEP_MS;
+        sweeping = sweep().catch(() => {}); // in the background
+      }
+      try {
+        const row = (await query('lock-acquire', ACQUIRE, [resource, token, ttlMs], ttlMs, signal))?.rows[0];
+        return row === undefined ? { kind: 'retry' } : { kind: 'held', fencingToken: Number(row.fence) };
+      } catch (error) {
+        const { isUnknown, reason } = failureOf(error);
+        if (isUnknown) throw error;
+        return { kind: 'unavailable', reason }; // it has no effect that a compensation would have to undo
+      }
     },
-    close: () => compensations.close(),
+    renew: async ({ resource, token, options: { ttlMs } }) =>
+      (await query('lock-renew', RENEW, [resource, token, ttlMs], ttlMs / 3))!.rowCount === 1,
+    release: async ({ resource, token }) =>
+      (await query('lock-release', RELEASE, [resource, token], REPLY_MS))!.rowCount === 1,
+    close: () => sweeping,
   });
 }

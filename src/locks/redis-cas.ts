@@ -29,7 +29,6 @@ export async function create({ redis }: { readonly redis: RedisClient }): Promis
     redis.send('SET', key, token, 'PX', ttlMs, ...condition);
   return polledLock({
     name: description.name,
-    queuesAtServer: false,
     async tryAcquire({ resource, token, options: { ttlMs } }) {
       const reply = await set(lockKey(resource), token, ttlMs, 'NX');
       return reply === 'OK' ? { kind: 'held', fencingToken: null } : { kind: 'retry' };

@@ -44,7 +44,6 @@ export async function create({ redis, permits }: Context): Promise<Lock> {
   const holders = (resource: string) => keyOf(resource, 'permits');
   return polledLock({
     name: SEMAPHORE.name,
-    queuesAtServer: false,
     admitsSeveral: true,
     async tryAcquire({ resource, token, options: { ttlMs } }) {
       const isGranted = (await acquire(holders(resource), token, ttlMs, permits)) === 1;

@@ -61,7 +61,6 @@ export async function create({ redis, redisWait = 0, onError }: Context): Promis
 
   return polledLock({
     name: description.name,
-    queuesAtServer: false,
     async tryAcquire({ resource, token, options }) {
       const confirm = watch(resource);
       const fencingToken = await acquire(lockKey(resource), fenceKey(resource), token, options.ttlMs);

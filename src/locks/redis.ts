@@ -11,16 +11,15 @@
  * An acquisition that names its owner is granted at once, with the same fencing token, wherever that owner already holds the lock.
  * kit/ambiguous-write.ts resolves requests whose reply was lost.
  */
-import { failureOf, type RedisClient } from './clients.ts';
+import type { RedisClient } from './clients.ts';
 import { Compensations } from './kit/compensations.ts';
-import { localQueue, type Turn, unqueued } from './kit/local-queue.ts';
+import { LocalQueue, Turn } from './kit/local-queue.ts';
 import { Notifications } from './kit/notifications.ts';
-import { acceptLease } from './kit/poll.ts';
 import { FENCED_CLOCK_FLAW, lockKey } from './kit/redis.ts';
 import { type Handoff, type Place, RedisCohort } from './kit/redis-cohort.ts';
 import { type Waiter, waitingLock } from './kit/waiting-lock.ts';
 import { type AcquireResult, LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
-import type { AcquireOptions, CheckedOptions } from './options.ts';
+import type { CheckedOptions } from './options.ts';
 
 export const description: LockDescription = {
   name: 'redis',
@@ -44,56 +43,14 @@ interface Context {
 
 /** Uses the service's connection; the first waiter opens another one for notifications. */
 export const create = async (context: Context): Promise<Lock> => createRedisLock(context);
-export const createRedisLock = (context: Context): Lock => new RedisLock(context);
 
-class RedisLock implements Lock {
-  readonly name = description.name;
-  readonly #notifications: Notifications;
-  readonly #cohort: RedisCohort;
-  readonly #queued: Lock;
-  /** An owner first tries without the local queue: it may hold the lock already. */
-  readonly #unqueued: Lock;
-
-  constructor({ redis, onError = () => {} }: Context) {
-    const compensations = new Compensations();
-    this.#notifications = new Notifications(redis, onError);
-    this.#cohort = new RedisCohort(redis, this.#notifications, compensations);
-    this.#queued = waitingLock<Handoff>({
-      name: this.name,
-      queue: localQueue(),
-      acquire: (...given) => this.#acquireInTurn(...given),
-      close: () => compensations.close(),
-    });
-    this.#unqueued = waitingLock<Handoff>({
-      name: this.name,
-      queue: null,
-      acquire: (resource, options, waiter, turn) =>
-        this.#acquireInTurn(resource, { ...options, waitMs: 0 }, { ...waiter, untilMs: 0 }, turn),
-      close: () => this.#queued.close(),
-    });
-  }
-
-  check(resource: string, options?: AcquireOptions): CheckedOptions {
-    return this.#queued.check(resource, options);
-  }
-
-  async acquire(resource: string, given?: AcquireOptions): Promise<AcquireResult> {
-    const options = this.check(resource, given);
-    if (options.owner === undefined) return this.#queued.acquire(resource, options);
-    const untilMs = performance.now() + options.waitMs;
-    const result = await this.#unqueued.acquire(resource, options);
-    const waitMs = untilMs - performance.now();
-    if (result.kind !== 'contended' || waitMs <= 0) return result;
-    return this.#queued.acquire(resource, { ...options, waitMs });
-  }
-
-  async close(): Promise<void> {
-    await this.#unqueued.close();
-    this.#notifications.close();
-  }
+export function createRedisLock({ redis, onError = () => {} }: Context): Lock {
+  const compensations = new Compensations();
+  const notifications = new Notifications(redis, onError);
+  const cohort = new RedisCohort(redis, notifications, compensations);
 
   /** @param inherited a place that the last turn handed off */
-  async #attemptUntilHeld(
+  async function attemptUntilHeld(
     resource: string,
     options: CheckedOptions,
     waiter: Waiter,
@@ -101,8 +58,8 @@ class RedisLock implements Lock {
     inherited?: Place,
   ): Promise<AcquireResult> {
     const waits = options.waitMs > 0;
-    const listener = inherited?.listener ?? (waits ? this.#notifications.listen(lockKey(resource)) : null);
-    let channel = inherited === undefined ? '' : this.#notifications.channel;
+    const listener = inherited?.listener ?? (waits ? notifications.listen(lockKey(resource)) : null);
+    let channel = inherited === undefined ? '' : notifications.channel;
     let enqueued = inherited?.channel ?? '';
     try {
       for (let pauseMs = inherited === undefined ? 0 : SAFETY_POLL_MS; ; ) {
@@ -113,37 +70,36 @@ class RedisLock implements Lock {
           await listener?.wait(Math.min(leftMs, pauseMs, pollMs * (0.9 + Math.random() * 0.1)), waiter);
         }
         if (waiter.signal.aborted) return waiter.notAcquired();
-        if (waits) channel = this.#notifications.channel;
+        if (waits) channel = notifications.channel;
         enqueued ||= channel; // also if the request fails: it may have run
-        const result = await this.#cohort.tryAcquire(resource, options, channel);
+        const result = await cohort.tryAcquire(resource, options, channel);
         if ('token' in result) {
           if (channel !== '') enqueued = ''; // the grant has removed it
-          return await acceptLease(this.#cohort.lease(resource, result, turn), waiter, 'redis-slow');
+          return { kind: 'held', lease: cohort.lease(resource, result, turn) };
         }
         const subscribes = channel === '' && waits;
-        pauseMs = subscribes && (await this.#notifications.subscribe(waiter)) ? 0 : result.leftMs + 1;
+        pauseMs = subscribes && (await notifications.subscribe(waiter)) ? 0 : result.leftMs + 1;
       }
     } finally {
       listener?.close();
-      if (enqueued !== '') this.#cohort.leaveQueue(resource, enqueued, options.ttlMs);
+      if (enqueued !== '') cohort.leaveQueue(resource, enqueued, options.ttlMs);
     }
   }
 
-  async #acquireInTurn(
-    resource: string,
-    options: CheckedOptions,
-    waiter: Waiter,
-    turn: Turn<Handoff>,
-  ): Promise<AcquireResult> {
-    const { acquisition, place } = turn.handoff ?? {};
-    try {
-      if (acquisition !== undefined && options.owner === undefined && options.ttlMs === acquisition.ttlMs) {
-        return await acceptLease(this.#cohort.lease(resource, acquisition, turn), waiter, 'redis-slow');
-      }
-      if (acquisition !== undefined) await this.#cohort.release(resource, acquisition, unqueued());
-      return await this.#attemptUntilHeld(resource, options, waiter, turn, place);
-    } catch (error) {
-      return { kind: 'unavailable', reason: failureOf(error).reason };
-    }
-  }
+  return waitingLock<Handoff>({
+    name: description.name,
+    queue: new LocalQueue(),
+    admitsOwner: true,
+    async acquire(resource, options, waiter, turn) {
+      const { acquisition, place } = turn.handoff ?? {};
+      if (acquisition !== undefined && options.owner === undefined && options.ttlMs === acquisition.ttlMs)
+        return { kind: 'held', lease: cohort.lease(resource, acquisition, turn) };
+      if (acquisition !== undefined) await cohort.release(resource, acquisition, new Turn());
+      return attemptUntilHeld(resource, options, waiter, turn, place);
+    },
+    async close() {
+      await compensations.close();
+      notifications.close();
+    },
+  });
 }

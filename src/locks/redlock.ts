@@ -61,7 +61,6 @@ export async function create({ openRedlock }: Context): Promise<Lock> {
   return polledLock({
     name: description.name,
     minTtlMs: MIN_TTL_MS,
-    queuesAtServer: false,
     async tryAcquire(acquisition) {
       const { resource, token, options } = acquisition;
       const { ttlMs } = options;

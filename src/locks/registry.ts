@@ -9,12 +9,7 @@ import * as redisFair from './redis-fair.ts';
 import * as redisReadWrite from './redis-read-write.ts';
 import * as redisWait from './redis-wait.ts';
 import * as redlock from './redlock.ts';
-import * as redisConfirmed from './rungs/redis-confirmed.ts';
-import * as redisNoOwner from './rungs/redis-no-owner.ts';
-import * as redisOwner from './rungs/redis-owner.ts';
-import * as redisSetnx from './rungs/redis-setnx.ts';
-import * as redisSetnxExpire from './rungs/redis-setnx-expire.ts';
-import * as redisWatchdog from './rungs/redis-watchdog.ts';
+import { rungs } from './rungs.ts';
 import * as zookeeper from './zookeeper.ts';
 
 /** What `create` of any lock may use; which server a lock connects to is `needs` of its description. */
@@ -39,12 +34,7 @@ export interface LockEntry {
 }
 
 const entries: readonly LockEntry[] = [
-  redisSetnx,
-  redisSetnxExpire,
-  redisNoOwner,
-  redisOwner,
-  redisConfirmed,
-  redisWatchdog,
+  ...rungs,
   redis,
   redisCas,
   redisWait,

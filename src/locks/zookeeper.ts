@@ -15,7 +15,8 @@
  */
 import { randomUUID } from 'node:crypto';
 import { type LeaseAcquisition, RenewingLease } from './kit/renewing-lease.ts';
-import { unlessAborted, type Waiter, waitingLock } from './kit/waiting-lock.ts';
+import { type Waiter, waitingLock } from './kit/waiting-lock.ts';
+import { within } from './kit/within.ts';
 import * as queue from './kit/zookeeper-queue.ts';
 import { ZookeeperError, type ZookeeperSession, ZookeeperSessions } from './kit/zookeeper-session.ts';
 import {
@@ -62,11 +63,9 @@ export async function create({ zookeeperUrl, lockTtlMs }: ZookeeperContext): Pro
     const leave = nodes.use(queue.nodeOf(resource));
     let lease: RenewingLease | null = null;
     try {
-      const zk = await unlessAborted(sessions.live(), waiter.signal);
-      if (zk === null) return waiter.notAcquired();
-      lease = await waitForHead(zk, resource, waiter, leave);
-      if (lease === null) return waiter.notAcquired();
-      return { kind: 'held', lease };
+      const zk = await within(sessions.live(), undefined, waiter.signal);
+      lease = zk && (await waitForHead(zk, resource, waiter, leave));
+      return lease === null ? waiter.notAcquired() : { kind: 'held', lease };
     } catch (error) {
       if (!(error instanceof ZookeeperError)) throw error;
       return { kind: 'unavailable', reason: `zookeeper-${error.code}` };
@@ -102,7 +101,7 @@ async function waitForHead(
   const predecessor = new queue.PredecessorWatch(zk, waiter.signal);
   const enqueueing = queue.enqueue(zk, parent, id);
   try {
-    const path = await unlessAborted(enqueueing, waiter.signal);
+    const path = await within(enqueueing, undefined, waiter.signal);
     if (path === null) return null;
     for (;;) {
       const [names, fencingToken] = await Promise.all([queue.membersOf(zk, parent), zk.creation(path)]);

@@ -1,23 +1,20 @@
 /** The locks in one Redis that each lack something, on the service's client. */
 import { Redis } from 'ioredis';
 import { expect, it } from 'vitest';
-import * as confirmed from '../../src/locks/rungs/redis-confirmed.ts';
-import * as noOwner from '../../src/locks/rungs/redis-no-owner.ts';
-import * as owner from '../../src/locks/rungs/redis-owner.ts';
-import * as setnx from '../../src/locks/rungs/redis-setnx.ts';
-import * as setnxExpire from '../../src/locks/rungs/redis-setnx-expire.ts';
-import * as watchdog from '../../src/locks/rungs/redis-watchdog.ts';
+import { rungs } from '../../src/locks/rungs.ts';
 import { redisLocks } from '../support/lock-groups.ts';
 import { describeInFull } from '../support/tier.ts';
 import { ends, hold, kindOf, once, PATIENCE_MS, renewed } from './lock-steps.ts';
 import { lockContract } from './lock-suite.ts';
 
-for (const { create, description } of [setnx, setnxExpire, noOwner, owner, confirmed, watchdog])
-  lockContract(description, () => redisLocks(create));
+for (const { create, description } of rungs)
+  lockContract(description, () => redisLocks((context) => create(context)));
+
+const rung = (name: string) => rungs.find(({ description }) => description.name === name)!;
 
 describeInFull('redis-setnx-expire, cut off between SETNX and PEXPIRE', () => {
   it('leaves a lock that never expires', async () => {
-    const fixture = await redisLocks(setnxExpire.create);
+    const fixture = await redisLocks((context) => rung('redis-setnx-expire').create(context));
     const [a, b] = [await fixture.process(), await fixture.process()];
     const redis = new Redis(fixture.servers.redisUrl);
     try {
@@ -43,7 +40,7 @@ describeInFull('redis-setnx-expire, cut off between SETNX and PEXPIRE', () => {
 
 describeInFull('redis-watchdog', () => {
   it('expires the lock of a hung holder, at its cap', async () => {
-    const fixture = await redisLocks((context) => watchdog.create(context, 10_000));
+    const fixture = await redisLocks((context) => rung('redis-watchdog').create(context, 10_000));
     const [a, b] = [await fixture.process(), await fixture.process()];
     try {
       const lease = await hold(a, 'hung', { ttlMs: 6_000 });

@@ -12,6 +12,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import { RequestError } from '../clients.ts';
 import { REPLY_MS } from './postgres.ts';
+import { within } from './within.ts';
 
 /** Longest time that a cancel waits for its connection. */
 const CANCEL_MS = 4_000;
@@ -51,21 +52,6 @@ export async function closeSessionPool(pool: pg.Pool): Promise<void> {
 const streamOf = (client: pg.PoolClient): Socket =>
   (client as unknown as { connection: { stream: Socket } }).connection.stream;
 
-/** Resolves to null if the signal fires first. */
-async function connect(pool: pg.Pool, signal: AbortSignal): Promise<pg.PoolClient | null> {
-  const connecting = pool.connect();
-  const connection = connecting.then((client) => {
-    if (!signal.aborted) return client;
-    client.release();
-    return null;
-  });
-  return new Promise((resolve, reject) => {
-    const giveUp = () => resolve(null);
-    signal.addEventListener('abort', giveUp, { once: true });
-    connection.finally(() => signal.removeEventListener('abort', giveUp)).then(resolve, reject);
-  });
-}
-
 export class AdvisorySession {
   /** Called if the connection is lost during the session. */
   onLost: () => void = () => {};
@@ -78,8 +64,11 @@ export class AdvisorySession {
 
   /** @returns null if the signal fires before there is a connection */
   static async open(pool: pg.Pool, resource: string, signal: AbortSignal): Promise<AdvisorySession | null> {
-    const client = await connect(pool, signal);
-    return client === null ? null : new AdvisorySession(client, resource);
+    const connecting = pool.connect();
+    const client = await within(connecting, undefined, signal);
+    if (client !== null) return new AdvisorySession(client, resource);
+    connecting.then((unused) => unused.release()).catch(() => {});
+    return null;
   }
 
   constructor(client: pg.PoolClient, resource: string) {
@@ -95,14 +84,12 @@ export class AdvisorySession {
       isLate ? null : this.#client.query(text),
     );
     this.#replied = reply.catch(() => {});
-    const results = await new Promise<pg.QueryResult | pg.QueryResult[] | null>((resolve, reject) => {
-      const timer = setTimeout(() => {
-        isLate = true;
-        reject(new RequestError({ kind: 'unknown', reason: 'postgres-connection-lost' }));
-      }, timeoutMs);
-      reply.finally(() => clearTimeout(timer)).then(resolve, reject);
-    });
-    return Array.isArray(results) ? results.at(-1)! : results!;
+    const results = await within(reply, timeoutMs);
+    if (results === null) {
+      isLate = true;
+      throw new RequestError({ kind: 'unknown', reason: 'postgres-connection-lost' });
+    }
+    return Array.isArray(results) ? results.at(-1)! : results;
   }
 
   async tryLock(ttlMs: number): Promise<boolean> {

@@ -8,9 +8,8 @@
  *
  * Not covered: a write that the network delivers after its compensation. The lock that it takes expires with its TTL.
  */
-import { failureOf, type RedisClient } from '../clients.ts';
+import { failureOf } from '../clients.ts';
 import type { Compensations } from './compensations.ts';
-import { defineTokenScripts, lockKey } from './redis.ts';
 
 /** How long to retry after a lost reply. ioredis needs about 100 ms for a new connection. */
 const RESOLVE_MS = 1_000;
@@ -44,16 +43,4 @@ export async function resolveAmbiguous<T>(request: AmbiguousWrite<T>): Promise<T
     compensations.add(() => compensate().then(() => true), ttlMs);
     throw error;
   }
-}
-
-/** Prepares `SET key token NX PX ttl` with ambiguous replies resolved. The result says whether the token holds the lock. */
-export function defineResolvedSet(redis: RedisClient) {
-  const { release } = defineTokenScripts(redis);
-  return (resource: string, token: string, ttlMs: number, compensations: Compensations): Promise<boolean> => {
-    const key = lockKey(resource);
-    const write = async () => (await redis.send('SET', key, token, 'PX', ttlMs, 'NX')) === 'OK';
-    const retry = async () => (await write()) || (await redis.send('GET', key)) === token;
-    const compensate = () => release(resource, token);
-    return resolveAmbiguous({ write, retry, compensate, ttlMs, compensations });
-  };
 }

@@ -5,83 +5,69 @@
  *   enter ──free──▶ turn ──leave──▶ the next contender's turn
  *     └──busy──▶ queued      └──pass(handoff)──▶ the next contender's turn, with what the previous one held
  */
+import { within } from './within.ts';
+
+type Wake<Handoff> = (handoff: Handoff | null) => void;
 
 /** Exclusive access of one contender to a resource, within this process. */
-export interface Turn<Handoff> {
+export class Turn<Handoff> {
   /** What the previous contender passed on. This one must use or release it. */
   readonly handoff: Handoff | null;
-  /** Contenders of this process queued for the resource. */
-  readonly waiting: number;
-  /** Ends the turn. Repeated calls have no effect. */
-  leave(): void;
-  /** Ends the turn and hands what it holds to the next contender. @returns false, without effect, when none is queued */
-  pass(handoff: Handoff): boolean;
-}
+  readonly #waiters: Wake<Handoff>[];
+  readonly #onFree: () => void;
+  #isOver = false;
 
-export interface LocalQueue<Handoff = never> {
-  /** Waits for a turn at the resource. @returns null after `waitMs`, or when `signal` fires */
-  enter(resource: string, waitMs: number, signal: AbortSignal): Promise<Turn<Handoff> | null>;
-}
-
-export function localQueue<Handoff = never>(): LocalQueue<Handoff> {
-  type Wake = (handoff: Handoff | null) => void;
-  // The queue behind the current turn of each busy resource. A free resource has no entry.
-  const busy = new Map<string, Wake[]>();
-
-  function turnAt(resource: string, waiters: Wake[], handoff: Handoff | null): Turn<Handoff> {
-    let isOver = false;
-    const end = (passed: Handoff | null) => {
-      isOver = true;
-      const wake = waiters.shift();
-      if (wake === undefined) busy.delete(resource);
-      else wake(passed);
-    };
-    return {
-      handoff,
-      get waiting() {
-        return waiters.length;
-      },
-      leave() {
-        if (!isOver) end(null);
-      },
-      pass(passed) {
-        if (isOver || waiters.length === 0) return false;
-        end(passed);
-        return true;
-      },
-    };
+  /** By default, a turn outside any queue. */
+  constructor(handoff: Handoff | null = null, waiters: Wake<Handoff>[] = [], onFree: () => void = () => {}) {
+    this.handoff = handoff;
+    this.#waiters = waiters;
+    this.#onFree = onFree;
   }
 
-  return {
-    async enter(resource, waitMs, signal) {
-      if (signal.aborted) return null;
-      const waiters = busy.get(resource);
-      if (waiters === undefined) {
-        const none: Wake[] = [];
-        busy.set(resource, none);
-        return turnAt(resource, none, null);
-      }
-      if (waitMs <= 0) return null;
-      return new Promise((resolve) => {
-        const end = (turn: Turn<Handoff> | null) => {
-          clearTimeout(timer);
-          signal.removeEventListener('abort', cancel);
-          resolve(turn);
-        };
-        const wake: Wake = (handoff) => end(turnAt(resource, waiters, handoff));
-        const cancel = () => {
-          waiters.splice(waiters.indexOf(wake), 1);
-          end(null);
-        };
-        const timer = setTimeout(cancel, waitMs);
-        signal.addEventListener('abort', cancel, { once: true });
-        waiters.push(wake);
-      });
-    },
-  };
+  /** Contenders of this process queued for the resource. */
+  get waiting(): number {
+    return this.#waiters.length;
+  }
+
+  /** Ends the turn. Repeated calls have no effect. */
+  leave(): void {
+    if (this.pass(null) || this.#isOver) return;
+    this.#isOver = true;
+    this.#onFree();
+  }
+
+  /** Ends the turn and hands what it holds to the next contender. @returns false, without effect, when none is queued */
+  pass(handoff: Handoff | null): boolean {
+    if (this.#isOver || this.#waiters.length === 0) return false;
+    this.#isOver = true;
+    this.#waiters.shift()!(handoff);
+    return true;
+  }
 }
 
-/** A turn outside any queue. */
-export function unqueued<Handoff>(): Turn<Handoff> {
-  return { handoff: null, waiting: 0, leave: () => {}, pass: () => false };
+export class LocalQueue<Handoff = never> {
+  /** The contenders behind the current turn of each busy resource. A free resource has no entry. */
+  readonly #busy = new Map<string, Wake<Handoff>[]>();
+
+  /** Waits for a turn at the resource. @returns null after `waitMs`, or when `signal` fires */
+  async enter(resource: string, waitMs: number, signal: AbortSignal): Promise<Turn<Handoff> | null> {
+    if (signal.aborted) return null;
+    const waiters = this.#busy.get(resource) ?? [];
+    const turn = (handoff: Handoff | null) => new Turn(handoff, waiters, () => this.#busy.delete(resource));
+    if (!this.#busy.has(resource)) {
+      this.#busy.set(resource, waiters);
+      return turn(null);
+    }
+    if (waitMs <= 0) return null;
+    let wake: Wake<Handoff> = () => {};
+    const woken = new Promise<Turn<Handoff>>((resolve) => {
+      wake = (handoff) => resolve(turn(handoff));
+    });
+    waiters.push(wake);
+    const granted = await within(woken, waitMs, signal);
+    const place = waiters.indexOf(wake);
+    if (place === -1) return woken; // also if the wait ended at the same moment
+    waiters.splice(place, 1);
+    return granted;
+  }
 }

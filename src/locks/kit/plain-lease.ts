@@ -1,5 +1,6 @@
 /** A lease without renewal: it is held until its release or its expiry. Its signal never fires; only `deadlineMs` helps. */
 import type { Lease, ReleaseResult } from '../lock.ts';
+import { within } from './within.ts';
 
 export interface PlainAcquisition {
   readonly resource: string;
@@ -40,16 +41,8 @@ export class PlainLease implements Lease {
 const RELEASE_MS = 3_000;
 
 /** @param release returns whether the lease was still held; may throw, and then the lock expires with its TTL, if it has one */
-export function resultOf(release: () => Promise<boolean>): Promise<ReleaseResult> {
-  return new Promise((resolve) => {
-    const end = (result: ReleaseResult) => {
-      clearTimeout(timer);
-      resolve(result);
-    };
-    const timer = setTimeout(() => end('unknown'), RELEASE_MS);
-    release().then(
-      (wasHeld) => end(wasHeld ? 'released' : 'lost'),
-      () => end('unknown'),
-    );
-  });
+export async function resultOf(release: () => Promise<boolean>): Promise<ReleaseResult> {
+  const wasHeld = await within(release(), RELEASE_MS).catch(() => null);
+  if (wasHeld === null) return 'unknown';
+  return wasHeld ? 'released' : 'lost';
 }

@@ -2,11 +2,9 @@
  * Polls a lock that another contender holds.
  *
  *   attempt ──contended──▶ pause (growing, with jitter) ──▶ attempt …     waitMs elapsed: contended
- *    │ granted
- *    ▼
- *   held; `unavailable` if the reply took longer than the lease, because another contender may hold the lock by then
+ *    └──granted, or unavailable──▶ its result
  */
-import type { AcquireResult, Lease } from '../lock.ts';
+import type { AcquireResult } from '../lock.ts';
 import type { Waiter } from './waiting-lock.ts';
 
 /** First and longest pause between two attempts, in milliseconds. */
@@ -29,12 +27,4 @@ export async function poll(
     if (leftMs <= 0) return waiter.notAcquired();
     await waiter.pause(Math.min(leftMs, pauseMs * (0.5 + Math.random()) + (result.extraMs ?? 0)));
   }
-}
-
-/** Returns the lease, or releases it if its reply came after its deadline or after the wait was aborted. */
-export async function acceptLease(lease: Lease, waiter: Waiter, slowReason: string): Promise<AcquireResult> {
-  const isLate = performance.now() >= lease.deadlineMs;
-  if (!isLate && !waiter.signal.aborted) return { kind: 'held', lease };
-  await lease.release();
-  return isLate ? { kind: 'unavailable', reason: slowReason } : waiter.notAcquired();
 }

@@ -14,7 +14,7 @@ import type { RedisClient } from '../clients.ts';
 import type { CheckedOptions } from '../options.ts';
 import { resolveAmbiguous } from './ambiguous-write.ts';
 import type { Compensations } from './compensations.ts';
-import { type Turn, unqueued } from './local-queue.ts';
+import { Turn } from './local-queue.ts';
 import type { Listener, Notifications } from './notifications.ts';
 import { fenceKey, keyOf, lockKey } from './redis.ts';
 import { RenewingLease } from './renewing-lease.ts';
@@ -91,7 +91,7 @@ export class RedisCohort {
       const next = { ...acquisition, confirmedAtMs: lease.confirmedAtMs, handoffs: handoffs + 1 };
       if (mayHandOff(next) && turn.pass({ acquisition: next })) return true;
       // The loss of a lease ends its turn. The next contender has its own listener and place, which this release leaves alone.
-      return this.release(resource, acquisition, lease.signal.aborted ? unqueued() : turn);
+      return this.release(resource, acquisition, lease.signal.aborted ? new Turn() : turn);
     };
     const renew = async () => (await this.#renew(lockKey(resource), token, ttlMs)) === 1;
     const fencingToken = acquisition.fencingToken + handoffs;

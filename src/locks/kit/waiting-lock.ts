@@ -5,13 +5,15 @@
  *                 └──────────── waitMs elapsed, aborted, closed ──────┴──▶ not acquired
  *
  * Each waiter has one signal, which fires with its caller's signal, when the lock closes, and when a request is still unanswered
- * after the wait. The call returns with the signal; a lease that a request on its way brings is released.
- * (`AbortSignal.any` on the lock's long-lived signal leaks about 60 bytes a call: measured, Node 20.)
+ * after the wait. The call returns with the signal; a lease that a request on its way brings is released. So is one whose reply took
+ * longer than the lease: another contender may hold the lock by then.
  */
+import { failureOf } from '../clients.ts';
 import type { AcquireResult, Lease, Lock, NotAcquired } from '../lock.ts';
 import { type AcquireOptions, type CheckedOptions, checkedOptions, MAX_MS } from '../options.ts';
-import { type LocalQueue, type Turn, unqueued } from './local-queue.ts';
+import { type LocalQueue, Turn } from './local-queue.ts';
 import { MIN_TTL_MS, RenewingLease } from './renewing-lease.ts';
+import { within } from './within.ts';
 
 /** How long after the end of a wait the reply to its last request may take, in milliseconds. */
 const LAST_REPLY_MS = 100;
@@ -25,18 +27,26 @@ export interface Waiter {
   /** The result of a wait that ended without the lock. */
   notAcquired(): NotAcquired;
   /** Resolves after `ms`, when the signal fires, or with `sooner`, whichever is first. */
-  pause(ms: number, sooner?: Promise<void>): Promise<void>;
+  pause(ms: number, sooner?: Promise<void>): Promise<unknown>;
 }
 
 export interface WaitingLock<Handoff> {
   readonly name: string;
   /** Shortest `ttlMs`. Default: that of a lease that renews. */
   readonly minTtlMs?: number | undefined;
+  /** Of a reply that took longer than the lease. Default: the name and `-slow`. */
+  readonly slowReason?: string | undefined;
   /** A local turn ends with the grant, and not with the lease. Default: false. */
   readonly admitsSeveral?: boolean | undefined;
+  /** An owner first makes one attempt without a local turn: it may hold the lock already. Default: false. */
+  readonly admitsOwner?: boolean;
   /** Null if every contender goes to the lock's server by itself. */
   readonly queue: LocalQueue<Handoff> | null;
-  /** Attempts until the lock is held or the wait is over. It owns what the previous turn handed off. */
+  /**
+   * Attempts until the lock is held or the wait is over. It owns what the previous turn handed off. After the waiter's signal only a lease
+   * counts, which is released.
+   * @throws RequestError: the lock is unavailable
+   */
   acquire(
     resource: string,
     options: CheckedOptions,
@@ -85,14 +95,14 @@ class Waiting<Handoff> implements Lock {
         if (this.#isClosed) return { kind: 'unavailable', reason: 'closed' };
         return end.signal.aborted ? { kind: 'unavailable', reason: 'no-answer' } : { kind: 'contended' };
       },
-      pause: (ms, sooner) => pauseUnlessAborted(ms, end.signal, sooner),
+      pause: (ms, sooner = new Promise(() => {})) => within(sooner, ms, end.signal),
     };
-    const work = this.#acquireInTurn(resource, options, waiter);
+    const work = this.#acquire(resource, options, waiter);
     const done = () => this.#pending.delete(work);
     this.#pending.add(work);
     work.then(done, done);
     try {
-      const result = await unlessAborted(work, end.signal);
+      const result = await within(work, undefined, end.signal);
       if (result !== null) return result;
       void work.then((unused) => void (unused.kind === 'held' && unused.lease.release())).catch(() => {});
       return waiter.notAcquired();
@@ -112,7 +122,47 @@ class Waiting<Handoff> implements Lock {
     await this.#lock.close();
   }
 
-  /** Ends the turn with the lease. */
+  async #acquire(resource: string, options: CheckedOptions, waiter: Waiter): Promise<AcquireResult> {
+    if (this.#lock.admitsOwner && options.owner !== undefined) {
+      const once = { ...waiter, untilMs: 0 };
+      const result = await this.#acquireIn(new Turn(), resource, { ...options, waitMs: 0 }, once);
+      if (result.kind !== 'contended' || performance.now() >= waiter.untilMs) return result;
+    }
+    const { queue, admitsSeveral } = this.#lock;
+    const isUnqueued = queue === null || (admitsSeveral && options.waitMs === 0); // the contenders ahead may not be holders
+    const leftMs = waiter.untilMs - performance.now();
+    const turn = isUnqueued ? new Turn<Handoff>() : await queue.enter(resource, leftMs, waiter.signal);
+    return turn === null ? waiter.notAcquired() : this.#acquireIn(turn, resource, options, waiter);
+  }
+
+  /** The turn ends with what it acquires. */
+  async #acquireIn(
+    turn: Turn<Handoff>,
+    resource: string,
+    options: CheckedOptions,
+    waiter: Waiter,
+  ): Promise<AcquireResult> {
+    let lease: Lease | null = null;
+    try {
+      if (waiter.signal.aborted && turn.handoff === null) return waiter.notAcquired();
+      const result = await this.#lock.acquire(resource, options, waiter, turn);
+      if (result.kind !== 'held') return result;
+      const isLate = performance.now() >= result.lease.deadlineMs;
+      if (!isLate && !waiter.signal.aborted) {
+        lease = result.lease;
+        return result;
+      }
+      await result.lease.release();
+      const reason = this.#lock.slowReason ?? `${this.name}-slow`;
+      return isLate ? { kind: 'unavailable', reason } : waiter.notAcquired();
+    } catch (error) {
+      return { kind: 'unavailable', reason: failureOf(error).reason };
+    } finally {
+      if (lease === null) turn.leave();
+      else this.#hold(lease, turn);
+    }
+  }
+
   #hold(lease: Lease, turn: Turn<Handoff>): void {
     const isRenewing = lease instanceof RenewingLease; // a plain lease does not report its end
     if (!isRenewing || this.#lock.admitsSeveral) turn.leave();
@@ -125,47 +175,4 @@ class Waiting<Handoff> implements Lock {
       turn.leave();
     };
   }
-
-  async #acquireInTurn(resource: string, options: CheckedOptions, waiter: Waiter): Promise<AcquireResult> {
-    const { queue, admitsSeveral } = this.#lock;
-    const isUnqueued = queue === null || (admitsSeveral && options.waitMs === 0); // the contenders ahead may not be holders
-    const turn = isUnqueued
-      ? unqueued<Handoff>()
-      : await queue.enter(resource, options.waitMs, waiter.signal);
-    if (turn === null) return waiter.notAcquired();
-    let result: AcquireResult | undefined;
-    try {
-      if (waiter.signal.aborted && turn.handoff === null) return waiter.notAcquired();
-      result = await this.#lock.acquire(resource, options, waiter, turn);
-      return result;
-    } finally {
-      if (result?.kind === 'held') this.#hold(result.lease, turn);
-      else turn.leave();
-    }
-  }
-}
-
-/** The promise's value, or null if the signal fires first. */
-export function unlessAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T | null> {
-  return new Promise((resolve, reject) => {
-    const onAbort = () => resolve(null);
-    const done = () => signal.removeEventListener('abort', onAbort);
-    promise.finally(done).then(resolve, reject);
-    if (signal.aborted) onAbort();
-    else signal.addEventListener('abort', onAbort, { once: true });
-  });
-}
-
-function pauseUnlessAborted(ms: number, signal: AbortSignal, sooner?: Promise<void>): Promise<void> {
-  if (signal.aborted) return Promise.resolve();
-  return new Promise((resolve) => {
-    const end = () => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', end);
-      resolve();
-    };
-    const timer = setTimeout(end, ms);
-    signal.addEventListener('abort', end, { once: true });
-    sooner?.then(end, end);
-  });
 }

@@ -9,6 +9,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RequestError } from '../clients.ts';
+import { within } from './within.ts';
 import { ZookeeperError, type ZookeeperSession } from './zookeeper-session.ts';
 
 const ROOT = ['/stampede', '/stampede/locks'];
@@ -147,19 +148,12 @@ export class PredecessorWatch {
   }
 
   /** Resolves when the node is gone, after `ms`, when the signal fires, and when the session ends. */
-  wait(path: string, ms: number): Promise<void> {
-    if (this.#signal.aborted) return Promise.resolve();
-    return new Promise((resolve) => {
-      const end = () => {
-        clearTimeout(timer);
-        for (const signal of [this.#signal, this.#zk.ended]) signal.removeEventListener('abort', end);
-        resolve();
-      };
-      const timer = setTimeout(end, ms);
-      for (const signal of [this.#signal, this.#zk.ended]) signal.addEventListener('abort', end);
-      this.#wake = end;
-      this.#zk.creation(path, this.#onChange).catch(end); // gone already, or the caller's next read fails as well
+  async wait(path: string, ms: number): Promise<void> {
+    const gone = new Promise<void>((resolve) => {
+      this.#wake = resolve;
+      this.#zk.creation(path, this.#onChange).catch(resolve); // gone already, or the caller's next read fails as well
     });
+    await within(gone, ms, this.#signal, this.#zk.ended);
   }
 }
 

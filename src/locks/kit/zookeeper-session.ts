@@ -12,6 +12,7 @@ import { setMaxListeners } from 'node:events';
 import type { Socket } from 'node:net';
 import type zookeeper from 'node-zookeeper-client'; // loaded with the first session: most services need none
 import { LockSetupError } from '../lock.ts';
+import { within } from './within.ts';
 
 /** Why a request failed. After `lost` and `silent` its outcome is unknown. */
 export type ZookeeperFailure =
@@ -100,16 +101,10 @@ async function openZookeeper(
   client.on('disconnected', () => {
     internals.pendingBuffer = null; // a partial reply of the old connection must not prefix the next one's
   });
-  const connected = new Promise<boolean>((resolve) => {
-    const timer = setTimeout(() => resolve(false), withinMs);
-    client.once('connected', () => {
-      clearTimeout(timer);
-      resolve(true);
-    });
-  });
+  const connected = new Promise<true>((resolve) => client.once('connected', () => resolve(true)));
   client.connect();
   const session = new Session(client, internals);
-  if (await connected) return session;
+  if (await within(connected, withinMs)) return session;
   await session.close();
   throw new ZookeeperError('lost', `no ZooKeeper at ${servers} replied within ${withinMs} ms`);
 }
@@ -222,16 +217,12 @@ class Session implements ZookeeperSession {
     if (this.#ended.signal.aborted) return this.#disconnect();
     const { socket } = this.#internals;
     const gone = new Promise<void>((resolve) => {
-      if (socket === undefined || socket.destroyed) return resolve();
-      const timer = setTimeout(resolve, CLOSE_MS);
-      socket.once('close', () => {
-        clearTimeout(timer);
-        resolve();
-      });
+      if (socket === undefined || socket.destroyed) resolve();
+      else socket.once('close', () => resolve());
     });
     this.#client.close();
     this.#end();
-    await gone;
+    await within(gone, CLOSE_MS);
     this.#disconnect();
   }
 
