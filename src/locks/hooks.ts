@@ -1,5 +1,6 @@
 /** What a lock reports, for logs and metrics. A hook that throws has no effect on the lock. */
-import type { AcquireResult, Lease, Lock, ReleaseResult } from './lock.ts';
+import { PlainLease } from './kit/plain-lease.ts';
+import type { AcquireResult, Lock, ReleaseResult } from './lock.ts';
 
 export interface LockHooks {
   /** Receives failures of background work, which no caller waits for. `doing` is an operation's name in kebab case. */
@@ -19,12 +20,25 @@ export function observed(lock: Lock, hooks: LockHooks): Lock {
     async acquire(resource, options) {
       const startMs = performance.now();
       const result = await lock.acquire(resource, options);
-      const event = { lock: lock.name, resource, kind: result.kind, waitedMs: performance.now() - startMs };
+      const nowMs = performance.now();
+      const event = { lock: lock.name, resource, kind: result.kind, waitedMs: nowMs - startMs };
       quietly(() => hooks.onAcquire?.(event));
-      if (result.kind !== 'held' || hooks.onEnd === undefined) return result;
-      return { kind: 'held', lease: new ObservedLease(lock.name, result.lease, hooks) };
+      if (result.kind === 'held' && result.lease instanceof PlainLease)
+        watchEnd(result.lease, (ended) => {
+          const heldMs = performance.now() - nowMs;
+          quietly(() => hooks.onEnd?.({ lock: lock.name, resource, ended, heldMs }));
+        });
+      return result;
     },
     close: () => lock.close(),
+  };
+}
+
+function watchEnd(lease: PlainLease, report: PlainLease['onEnd']): void {
+  const { onEnd } = lease;
+  lease.onEnd = (ended) => {
+    onEnd(ended);
+    report(ended);
   };
 }
 
@@ -32,48 +46,4 @@ function quietly(call: () => void): void {
   try {
     call();
   } catch {}
-}
-
-class ObservedLease implements Lease {
-  readonly #lease: Lease;
-  readonly #report: (ended: ReleaseResult) => void;
-
-  constructor(lock: string, lease: Lease, hooks: LockHooks) {
-    this.#lease = lease;
-    const startMs = performance.now();
-    let hasEnded = false;
-    this.#report = (ended) => {
-      if (hasEnded) return;
-      hasEnded = true;
-      const { resource } = lease;
-      quietly(() => hooks.onEnd?.({ lock, resource, ended, heldMs: performance.now() - startMs }));
-    };
-    lease.signal.addEventListener('abort', () => this.#report('lost'), { once: true });
-  }
-
-  get resource(): string {
-    return this.#lease.resource;
-  }
-  get token(): string {
-    return this.#lease.token;
-  }
-  get fencingToken(): number | null {
-    return this.#lease.fencingToken;
-  }
-  get signal(): AbortSignal {
-    return this.#lease.signal;
-  }
-  get deadlineMs(): number {
-    return this.#lease.deadlineMs;
-  }
-
-  async release(): Promise<ReleaseResult> {
-    const ended = await this.#lease.release();
-    this.#report(ended);
-    return ended;
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.release();
-  }
 }

@@ -5,44 +5,60 @@ import { within } from './within.ts';
 export interface PlainAcquisition {
   readonly resource: string;
   readonly token: string;
+  /** Default: null. */
+  readonly fencingToken?: number | null;
   /** On `performance.now()`'s clock, counted from before the request; infinite for a lock without expiry. */
   readonly deadlineMs: number;
-  /** @returns whether the lock was still held; may throw */
+  /** @returns whether the lock was still held; may throw, and then the lock expires with its TTL, if it has one */
   release(): Promise<boolean>;
 }
+
+/** Longest release, in milliseconds: a caller's pool may have no connection for it. Then it continues in the background. */
+const RELEASE_MS = 3_000;
 
 export class PlainLease implements Lease {
   readonly resource: string;
   readonly token: string;
-  readonly fencingToken = null;
-  readonly signal: AbortSignal = new AbortController().signal;
+  readonly fencingToken: number | null;
   deadlineMs: number;
-  readonly #release: () => Promise<boolean>;
+  /** Called once, when the lease has ended. */
+  onEnd: (ended: ReleaseResult) => void = () => {};
+  #signal: AbortSignal | undefined;
+  readonly #acquisition: PlainAcquisition;
   #released: Promise<ReleaseResult> | undefined;
 
   constructor(acquisition: PlainAcquisition) {
     this.resource = acquisition.resource;
     this.token = acquisition.token;
+    this.fencingToken = acquisition.fencingToken ?? null;
     this.deadlineMs = acquisition.deadlineMs;
-    this.#release = acquisition.release;
+    this.#acquisition = acquisition;
+  }
+
+  get signal(): AbortSignal {
+    this.#signal ??= new AbortController().signal;
+    return this.#signal;
   }
 
   release(): Promise<ReleaseResult> {
-    this.#released ??= resultOf(this.#release);
+    this.#released ??= this.end();
     return this.#released;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.release();
   }
-}
 
-/** Longest release, in milliseconds: a caller's pool may have no connection for it. Then it continues in the background. */
-const RELEASE_MS = 3_000;
+  /** What the first `release` does. */
+  protected async end(): Promise<ReleaseResult> {
+    const ended = await this.releaseAtServer();
+    this.onEnd(ended);
+    return ended;
+  }
 
-/** @param release returns whether the lease was still held; may throw, and then the lock expires with its TTL, if it has one */
-export async function resultOf(release: () => Promise<boolean>): Promise<ReleaseResult> {
-  const wasHeld = await within(release(), RELEASE_MS).catch(() => null);
-  if (wasHeld === null) return 'unknown';
-  return wasHeld ? 'released' : 'lost';
+  protected async releaseAtServer(): Promise<ReleaseResult> {
+    const wasHeld = await within(this.#acquisition.release(), RELEASE_MS).catch(() => null);
+    if (wasHeld === null) return 'unknown';
+    return wasHeld ? 'released' : 'lost';
+  }
 }

@@ -52,17 +52,46 @@ export interface PolledBackend extends Frame {
 export function polledLock(backend: PolledBackend): Lock {
   const { queuesAtServer = false } = backend;
   const compensations = new Compensations();
-  const attempts = new Attempts(backend, compensations);
+
+  async function release(acquisition: Acquisition): Promise<boolean> {
+    try {
+      return await backend.release(acquisition);
+    } catch (error) {
+      compensations.add(() => backend.release(acquisition).then(() => true), acquisition.options.ttlMs);
+      throw error;
+    }
+  }
+
+  async function tryAcquire(acquisition: Acquisition, waiter: Waiter): Promise<AcquireResult | Retry> {
+    const { resource, token, options } = acquisition;
+    const requestedAtMs = performance.now();
+    const attempt = backend.tryAcquire(acquisition, waiter.signal);
+    const undo = () => compensations.add(releaseOf(backend, acquisition, attempt), options.ttlMs);
+    try {
+      const result = await within(attempt, undefined, waiter.signal);
+      if (result === null) undo();
+      if (result?.kind !== 'held') return result ?? waiter.notAcquired();
+      const lease = new RenewingLease(
+        { renew: () => backend.renew(acquisition), release: () => release(acquisition) },
+        { resource, token, fencingToken: result.fencingToken, ttlMs: options.ttlMs, requestedAtMs },
+      );
+      return { kind: 'held', lease };
+    } catch (error) {
+      undo();
+      throw error;
+    }
+  }
+
   return waitingLock({
     ...backend,
     queue: queuesAtServer ? null : new LocalQueue(),
     async acquire(resource, options, waiter) {
       const acquisition = { resource, token: randomUUID(), options };
       if (!queuesAtServer)
-        return poll(waiter, () => attempts.make({ ...acquisition, token: randomUUID() }, waiter));
-      const result = await poll(waiter, () => attempts.make(acquisition, waiter));
+        return poll(waiter, () => tryAcquire({ ...acquisition, token: randomUUID() }, waiter));
+      const result = await poll(waiter, () => tryAcquire(acquisition, waiter));
       if (result.kind !== 'held' && (result.kind !== 'unavailable' || waiter.signal.aborted))
-        await attempts.release(acquisition).catch(() => {});
+        await release(acquisition).catch(() => {});
       return result;
     },
     async close() {
@@ -72,53 +101,11 @@ export function polledLock(backend: PolledBackend): Lock {
   });
 }
 
-class Attempts {
-  readonly #backend: PolledBackend;
-  readonly #compensations: Compensations;
-
-  constructor(backend: PolledBackend, compensations: Compensations) {
-    this.#backend = backend;
-    this.#compensations = compensations;
-  }
-
-  async make(acquisition: Acquisition, waiter: Waiter): Promise<AcquireResult | Retry> {
-    const { resource, token, options } = acquisition;
-    const requestedAtMs = performance.now();
-    const attempt = this.#backend.tryAcquire(acquisition, waiter.signal);
-    try {
-      const result = await within(attempt, undefined, waiter.signal);
-      if (result === null) this.#undo(acquisition, attempt);
-      if (result?.kind !== 'held') return result ?? waiter.notAcquired();
-      const lease = new RenewingLease(
-        { renew: () => this.#backend.renew(acquisition), release: () => this.release(acquisition) },
-        { resource, token, fencingToken: result.fencingToken, ttlMs: options.ttlMs, requestedAtMs },
-      );
-      return { kind: 'held', lease };
-    } catch (error) {
-      this.#undo(acquisition, attempt);
-      throw error;
-    }
-  }
-
-  async release(acquisition: Acquisition): Promise<boolean> {
-    const release = () => this.#backend.release(acquisition);
-    try {
-      return await release();
-    } catch (error) {
-      this.#compensations.add(() => release().then(() => true), acquisition.options.ttlMs);
-      throw error;
-    }
-  }
-
-  /** Releases what an attempt took, or may still take. */
-  #undo(acquisition: Acquisition, attempt: Promise<AttemptResult>): void {
-    const { queuesAtServer = false, mayRunLate = false } = this.#backend;
-    const mayHold = attempt.then(
-      ({ kind }) => kind === 'held' || queuesAtServer,
-      () => true,
-    );
-    const compensate = async () =>
-      !(await mayHold) || (await this.#backend.release(acquisition)) || !mayRunLate;
-    this.#compensations.add(compensate, acquisition.options.ttlMs);
-  }
+/** Releases what an attempt took, or may still take. */
+function releaseOf(backend: PolledBackend, acquisition: Acquisition, attempt: Promise<AttemptResult>) {
+  const mayHold = attempt.then(
+    ({ kind }) => kind === 'held' || backend.queuesAtServer,
+    () => true,
+  );
+  return async () => !(await mayHold) || (await backend.release(acquisition)) || !backend.mayRunLate;
 }

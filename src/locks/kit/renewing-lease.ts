@@ -9,8 +9,8 @@
  * The deadline counts from before a request was sent, on the monotonic clock, minus a margin for clock drift between the
  * two machines. It therefore precedes the expiry at the server.
  */
-import { type Lease, LeaseLostError, type ReleaseResult } from '../lock.ts';
-import { resultOf } from './plain-lease.ts';
+import { LeaseLostError, type ReleaseResult } from '../lock.ts';
+import { PlainLease } from './plain-lease.ts';
 
 /** Bound of the drift between two machines' clocks: a share of the lease plus a constant. */
 const DRIFT_SHARE = 0.01;
@@ -40,13 +40,7 @@ export interface LeaseAcquisition {
   readonly requestedAtMs: number;
 }
 
-export class RenewingLease implements Lease {
-  readonly resource: string;
-  readonly token: string;
-  readonly fencingToken: number | null;
-  deadlineMs = 0;
-  /** Called once, when the lease is released or lost. */
-  onEnd: () => void = () => {};
+export class RenewingLease extends PlainLease {
   readonly #backend: LeaseBackend;
   readonly #ttlMs: number;
   readonly #holdUntilMs: number;
@@ -55,14 +49,11 @@ export class RenewingLease implements Lease {
   #renewal: NodeJS.Timeout | undefined;
   #deadline: NodeJS.Timeout | undefined;
   #hasEnded = false;
-  #released: Promise<ReleaseResult> | undefined;
 
   constructor(backend: LeaseBackend, acquisition: LeaseAcquisition) {
-    const { resource, token, fencingToken, ttlMs, requestedAtMs } = acquisition;
+    const { ttlMs, requestedAtMs } = acquisition;
+    super({ ...acquisition, deadlineMs: 0, release: () => backend.release() });
     this.#backend = backend;
-    this.resource = resource;
-    this.token = token;
-    this.fencingToken = fencingToken;
     this.#ttlMs = ttlMs;
     this.#holdUntilMs = requestedAtMs + MAX_HOLD_MS;
     // Counted from the request, like the deadline: the reply may have taken most of the lease.
@@ -70,7 +61,7 @@ export class RenewingLease implements Lease {
     this.#confirm(requestedAtMs);
   }
 
-  get signal(): AbortSignal {
+  override get signal(): AbortSignal {
     if (performance.now() >= this.deadlineMs) this.lose('the lease was not renewed in time');
     return this.#lost.signal;
   }
@@ -80,11 +71,6 @@ export class RenewingLease implements Lease {
     return this.#confirmedAtMs;
   }
 
-  release(): Promise<ReleaseResult> {
-    this.#released ??= this.#release();
-    return this.#released;
-  }
-
   /** Ends the lease before its deadline, on information from the lock's server or connection. */
   lose(reason: string): void {
     if (this.#hasEnded) return;
@@ -92,24 +78,20 @@ export class RenewingLease implements Lease {
     this.deadlineMs = Math.min(this.deadlineMs, performance.now());
     this.#lost.abort(new LeaseLostError(`${this.resource}: ${reason}`));
     // The next local contender may try: the server decides whether the lease has expired.
-    this.onEnd();
+    this.onEnd('lost');
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.release();
-  }
-
-  async #release(): Promise<ReleaseResult> {
+  protected override async end(): Promise<ReleaseResult> {
     if (this.#hasEnded) {
       // Lost for this process; the server may still hold the lock for the rest of the TTL.
       this.#backend.release().catch(() => {});
       return 'lost';
     }
     this.#end();
-    const result = await resultOf(() => this.#backend.release());
+    const result = await this.releaseAtServer();
     if (result === 'lost')
       this.#lost.abort(new LeaseLostError(`${this.resource}: it had ended before its release`));
-    this.onEnd();
+    this.onEnd(result);
     return result;
   }
 

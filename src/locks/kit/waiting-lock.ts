@@ -169,9 +169,9 @@ class Waiting<Handoff> implements Lock {
     if (!isRenewing) return;
     const { onEnd } = lease;
     this.#held.add(lease);
-    lease.onEnd = () => {
+    lease.onEnd = (ended) => {
       this.#held.delete(lease);
-      onEnd();
+      onEnd(ended);
       turn.leave();
     };
   }

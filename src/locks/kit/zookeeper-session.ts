@@ -33,23 +33,6 @@ export class ZookeeperError extends Error {
   }
 }
 
-export interface ZookeeperSession {
-  /** The session timeout that the server granted, in milliseconds. */
-  readonly timeoutMs: number;
-  /** Fires when the session ends. Its ephemeral nodes are gone then, or soon will be. */
-  readonly ended: AbortSignal;
-  createPersistent(path: string): Promise<void>;
-  /** @returns the path with the sequence number that ZooKeeper appended */
-  createEphemeralSequential(path: string): Promise<string>;
-  children(path: string): Promise<readonly string[]>;
-  /** The id of the transaction that created a node. `onChange` is called once, when the node changes or is removed. */
-  creation(path: string, onChange?: () => void): Promise<number>;
-  /** Fails if the node does not exist. A write without effect: a server without a leader does not confirm it. */
-  check(path: string): Promise<void>;
-  remove(path: string): Promise<void>;
-  close(): Promise<void>;
-}
-
 /** Longest request before its connection is closed; less in a short session. */
 const REPLY_MS = 1_500;
 /** Longest pause between two rounds of connection attempts. */
@@ -103,10 +86,111 @@ async function openZookeeper(
   });
   const connected = new Promise<true>((resolve) => client.once('connected', () => resolve(true)));
   client.connect();
-  const session = new Session(client, internals);
+  const session = new ZookeeperSession(client, internals);
   if (await within(connected, withinMs)) return session;
   await session.close();
   throw new ZookeeperError('lost', `no ZooKeeper at ${servers} replied within ${withinMs} ms`);
+}
+
+/** The library throws at an unknown error code, inside a socket's event handler where no caller can catch it. */
+function catchParseErrors(internals: Internals['connectionManager']): void {
+  const onSocketData = internals.onSocketData;
+  internals.onSocketData = (data) => {
+    try {
+      onSocketData.call(internals, data);
+    } catch {
+      internals.pendingBuffer = null;
+      internals.socket?.destroy();
+    }
+  };
+}
+
+export class ZookeeperSession {
+  readonly #client: zookeeper.Client;
+  readonly #internals: Internals['connectionManager'];
+  readonly #ended = new AbortController();
+
+  constructor(client: zookeeper.Client, internals: Internals['connectionManager']) {
+    this.#client = client;
+    this.#internals = internals;
+    setMaxListeners(0, this.#ended.signal); // one listener per lease and waiter
+    for (const event of ['expired', 'authenticationFailed']) client.on(event, () => this.#ended.abort());
+  }
+
+  /** The session timeout that the server granted, in milliseconds. */
+  get timeoutMs(): number {
+    return this.#client.getSessionTimeout();
+  }
+
+  /** Fires when the session ends. Its ephemeral nodes are gone then, or soon will be. */
+  get ended(): AbortSignal {
+    return this.#ended.signal;
+  }
+
+  async createPersistent(path: string): Promise<void> {
+    await this.#request<string>((done) => this.#client.create(path, PERSISTENT, done));
+  }
+
+  /** @returns the path with the sequence number that ZooKeeper appended */
+  createEphemeralSequential(path: string): Promise<string> {
+    return this.#request((done) => this.#client.create(path, EPHEMERAL_SEQUENTIAL, done));
+  }
+
+  children(path: string): Promise<readonly string[]> {
+    return this.#request<string[]>((done) => this.#client.getChildren(path, done));
+  }
+
+  /** The id of the transaction that created a node. `onChange` is called once, when the node changes or is removed. */
+  async creation(path: string, onChange?: () => void): Promise<number> {
+    // Not `exists`: its watch on a removed node would stay for ever.
+    const czxid = await this.#request<Buffer>((done) => {
+      const onReply = (error: Error | zookeeper.Exception | null, _: Buffer, stat: zookeeper.Stat) =>
+        done(error, stat?.czxid);
+      if (onChange === undefined) this.#client.getData(path, onReply);
+      else this.#client.getData(path, onChange, onReply);
+    });
+    return Number(czxid.readBigInt64BE());
+  }
+
+  /** Fails if the node does not exist. A write without effect: a server without a leader does not confirm it. */
+  async check(path: string): Promise<void> {
+    await this.#request((done) => this.#client.transaction().check(path, -1).commit(done));
+  }
+
+  async remove(path: string): Promise<void> {
+    await this.#request<void>((done) => this.#client.remove(path, (error) => done(error)));
+  }
+
+  async close(): Promise<void> {
+    if (this.#ended.signal.aborted) return this.#disconnect();
+    const { socket } = this.#internals;
+    const gone = new Promise<void>((resolve) => {
+      if (socket === undefined || socket.destroyed) resolve();
+      else socket.once('close', () => resolve());
+    });
+    this.#client.close();
+    this.#ended.abort();
+    await within(gone, CLOSE_MS);
+    this.#disconnect();
+  }
+
+  async #request<T>(send: (done: Callback<T>) => void): Promise<T> {
+    if (this.#ended.signal.aborted) throw sessionEnded();
+    const reply = new Promise<{ value: T }>((resolve, reject) => {
+      send((error, value) => (error ? reject(failureOf(error)) : resolve({ value })));
+    });
+    // The library drops the callbacks of a session that ends.
+    const replied = await within(reply, Math.min(REPLY_MS, this.timeoutMs / 3), this.#ended.signal);
+    if (replied !== null) return replied.value;
+    if (this.#ended.signal.aborted) throw sessionEnded();
+    this.#internals.socket?.destroy();
+    throw new ZookeeperError('silent', 'ZooKeeper did not reply in time');
+  }
+
+  #disconnect(): void {
+    this.#internals.socket?.destroy();
+    clearTimeout(this.#internals.connectTimeoutHandler ?? undefined);
+  }
 }
 
 /** One session at a time; the first request after its end opens the next one. */
@@ -144,126 +228,6 @@ export class ZookeeperSessions {
     this.#closed = true;
     await this.#opening?.then((opened) => opened.close()).catch(() => {});
     await this.current.close();
-  }
-}
-
-/** The library throws at an unknown error code, inside a socket's event handler where no caller can catch it. */
-function catchParseErrors(internals: Internals['connectionManager']): void {
-  const onSocketData = internals.onSocketData;
-  internals.onSocketData = (data) => {
-    try {
-      onSocketData.call(internals, data);
-    } catch {
-      internals.pendingBuffer = null;
-      internals.socket?.destroy();
-    }
-  };
-}
-
-class Session implements ZookeeperSession {
-  readonly #client: zookeeper.Client;
-  readonly #internals: Internals['connectionManager'];
-  readonly #ended = new AbortController();
-  /** Rejects the pending requests when the session ends: the library drops their callbacks. */
-  readonly #pending = new Set<(error: ZookeeperError) => void>();
-
-  constructor(client: zookeeper.Client, internals: Internals['connectionManager']) {
-    this.#client = client;
-    this.#internals = internals;
-    setMaxListeners(0, this.#ended.signal); // one listener per lease and waiter
-    for (const event of ['expired', 'authenticationFailed']) client.on(event, () => this.#end());
-  }
-
-  get timeoutMs(): number {
-    return this.#client.getSessionTimeout();
-  }
-
-  get ended(): AbortSignal {
-    return this.#ended.signal;
-  }
-
-  async createPersistent(path: string): Promise<void> {
-    await this.#request<string>((done) => this.#client.create(path, PERSISTENT, done));
-  }
-
-  createEphemeralSequential(path: string): Promise<string> {
-    return this.#request((done) => this.#client.create(path, EPHEMERAL_SEQUENTIAL, done));
-  }
-
-  children(path: string): Promise<readonly string[]> {
-    return this.#request<string[]>((done) => this.#client.getChildren(path, done));
-  }
-
-  async creation(path: string, onChange?: () => void): Promise<number> {
-    // Not `exists`: its watch on a removed node would stay for ever.
-    const czxid = await this.#request<Buffer>((done) => {
-      const onReply = (error: Error | zookeeper.Exception | null, _: Buffer, stat: zookeeper.Stat) =>
-        done(error, stat?.czxid);
-      if (onChange === undefined) this.#client.getData(path, onReply);
-      else this.#client.getData(path, onChange, onReply);
-    });
-    return Number(czxid.readBigInt64BE());
-  }
-
-  async check(path: string): Promise<void> {
-    await this.#request((done) => this.#client.transaction().check(path, -1).commit(done));
-  }
-
-  async remove(path: string): Promise<void> {
-    await this.#request<void>((done) => this.#client.remove(path, (error) => done(error)));
-  }
-
-  async close(): Promise<void> {
-    if (this.#ended.signal.aborted) return this.#disconnect();
-    const { socket } = this.#internals;
-    const gone = new Promise<void>((resolve) => {
-      if (socket === undefined || socket.destroyed) resolve();
-      else socket.once('close', () => resolve());
-    });
-    this.#client.close();
-    this.#end();
-    await within(gone, CLOSE_MS);
-    this.#disconnect();
-  }
-
-  #request<T>(send: (done: Callback<T>) => void): Promise<T> {
-    return new Promise((resolve, reject) => {
-      if (this.#ended.signal.aborted) return reject(sessionEnded());
-      const finish = () => {
-        clearTimeout(timer);
-        this.#pending.delete(fail);
-      };
-      const fail = (error: ZookeeperError) => {
-        finish();
-        reject(error);
-      };
-      const timer = setTimeout(
-        () => {
-          fail(new ZookeeperError('silent', 'ZooKeeper did not reply in time'));
-          this.#internals.socket?.destroy();
-        },
-        Math.min(REPLY_MS, this.timeoutMs / 3),
-      );
-      this.#pending.add(fail);
-      send((error, value) => {
-        if (error) fail(failureOf(error));
-        else {
-          finish();
-          resolve(value);
-        }
-      });
-    });
-  }
-
-  #end(): void {
-    if (this.#ended.signal.aborted) return;
-    this.#ended.abort();
-    for (const fail of [...this.#pending]) fail(sessionEnded());
-  }
-
-  #disconnect(): void {
-    this.#internals.socket?.destroy();
-    clearTimeout(this.#internals.connectTimeoutHandler ?? undefined);
   }
 }
 
