@@ -55,10 +55,8 @@ export async function create({ postgres }: { readonly postgres: PostgresClient }
     let opened: AdvisorySession | null = null;
     // A turn at the pool would end after the pool's own time.
     while (pool.totalCount - pool.idleCount + pool.waitingCount >= MAX_CONNECTIONS) {
-      if (waiter.signal.aborted) return waiter.notAcquired();
-      const leftMs = waiter.untilMs - performance.now();
-      if (leftMs <= 0) return { kind: 'unavailable', reason: 'too-many-leases' };
-      await waiter.pause(Math.min(leftMs, TURN_MS));
+      const isWaiting = await waiter.pause(TURN_MS);
+      if (!isWaiting) return { kind: 'unavailable', reason: 'too-many-leases' };
     }
     try {
       opened = await AdvisorySession.open(pool, resource, waiter.signal);

@@ -10,7 +10,7 @@
  */
 import type { RedisClient } from './clients.ts';
 import { polledLock } from './kit/polled-lock.ts';
-import { defineTokenScripts, FENCED_CLOCK_FLAW, fenceKey, keyOf, lockKey } from './kit/redis.ts';
+import { defineTokenScripts, FENCED_CLOCK_FLAW, resourceScript } from './kit/redis.ts';
 import { LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
 
 export const description: LockDescription = {
@@ -31,29 +31,18 @@ export async function create(
   { redis }: { readonly redis: RedisClient },
   placeTtlMs = PLACE_TTL_MS,
 ): Promise<Lock> {
-  const acquire = redis.script<number>('lock/fair-acquire', 4);
-  const release = redis.script<number>('lock/queued-release', 3);
+  const acquire = resourceScript(redis, 'fair-acquire', 'lock', 'fence', 'queue', 'places');
+  const release = resourceScript(redis, 'queued-release', 'lock', 'queue', 'places');
   const scripts = defineTokenScripts(redis);
   return polledLock({
     name: description.name,
     queuesAtServer: true,
     async tryAcquire({ resource, token, options: { ttlMs, waitMs } }) {
-      const { lock, fence, queue, places } = keysOf(resource);
-      const reply = await acquire(lock, fence, queue, places, token, ttlMs, waitMs > 0 ? placeTtlMs : 0);
+      const reply = await acquire(resource, token, ttlMs, waitMs > 0 ? placeTtlMs : 0);
       if (reply > 0) return { kind: 'held', fencingToken: reply };
       return { kind: 'retry', extraMs: Math.min((-reply - 1) * EXTRA_MS, MAX_EXTRA_MS) };
     },
     renew: ({ resource, token, options }) => scripts.renew(resource, token, options.ttlMs),
-    async release({ resource, token }) {
-      const { lock, queue, places } = keysOf(resource);
-      return (await release(lock, queue, places, token)) === 1;
-    },
+    release: async ({ resource, token }) => (await release(resource, token)) === 1,
   });
 }
-
-const keysOf = (resource: string) => ({
-  lock: lockKey(resource),
-  fence: fenceKey(resource),
-  queue: keyOf(resource, 'queue'),
-  places: keyOf(resource, 'places'),
-});

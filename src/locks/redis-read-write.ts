@@ -10,7 +10,7 @@
  */
 import type { RedisClient } from './clients.ts';
 import { polledLock } from './kit/polled-lock.ts';
-import { defineTokenScripts, FENCED_CLOCK_FLAW, fenceKey, keyOf, lockKey } from './kit/redis.ts';
+import { defineTokenScripts, FENCED_CLOCK_FLAW, resourceScript } from './kit/redis.ts';
 import { LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
 
 export const description: LockDescription = {
@@ -28,41 +28,28 @@ export async function create(
   { redis }: { readonly redis: RedisClient },
   intentTtlMs = INTENT_TTL_MS,
 ): Promise<Lock> {
-  const acquireRead = redis.script<number>('lock/read-acquire', 3);
-  const renewRead = redis.script<number>('lock/share-renew', 1);
-  const releaseRead = redis.script<number>('lock/share-release', 1);
-  const acquireWrite = redis.script<number>('lock/write-acquire', 4);
-  const releaseWrite = redis.script<number>('lock/queued-release', 2);
+  const acquireRead = resourceScript(redis, 'read-acquire', 'lock', 'readers', 'writers');
+  const renewRead = resourceScript(redis, 'share-renew', 'readers');
+  const releaseRead = resourceScript(redis, 'share-release', 'readers');
+  const acquireWrite = resourceScript(redis, 'write-acquire', 'lock', 'fence', 'readers', 'writers');
+  const releaseWrite = resourceScript(redis, 'queued-release', 'lock', 'writers');
   const scripts = defineTokenScripts(redis);
   return polledLock({
     name: description.name,
     queuesAtServer: true,
     async tryAcquire({ resource, token, options: { ttlMs, waitMs, mode } }) {
-      const { lock, fence, readers, writers } = keysOf(resource);
       if (mode === 'read') {
-        const isGranted = (await acquireRead(lock, readers, writers, token, ttlMs)) === 1;
+        const isGranted = (await acquireRead(resource, token, ttlMs)) === 1;
         return isGranted ? { kind: 'held', fencingToken: null } : { kind: 'retry' };
       }
-      const intentMs = waitMs > 0 ? intentTtlMs : 0;
-      const reply = await acquireWrite(lock, fence, readers, writers, token, ttlMs, intentMs);
+      const reply = await acquireWrite(resource, token, ttlMs, waitMs > 0 ? intentTtlMs : 0);
       return reply > 0 ? { kind: 'held', fencingToken: reply } : { kind: 'retry' };
     },
     renew: async ({ resource, token, options: { ttlMs, mode } }) =>
       mode === 'read'
-        ? (await renewRead(keysOf(resource).readers, token, ttlMs)) === 1
+        ? (await renewRead(resource, token, ttlMs)) === 1
         : scripts.renew(resource, token, ttlMs),
-    async release({ resource, token, options: { mode } }) {
-      const { lock, readers, writers } = keysOf(resource);
-      return (
-        (mode === 'read' ? await releaseRead(readers, token) : await releaseWrite(lock, writers, token)) === 1
-      );
-    },
+    release: async ({ resource, token, options: { mode } }) =>
+      (await (mode === 'read' ? releaseRead : releaseWrite)(resource, token)) === 1,
   });
 }
-
-const keysOf = (resource: string) => ({
-  lock: lockKey(resource),
-  fence: fenceKey(resource),
-  readers: keyOf(resource, 'readers'),
-  writers: keyOf(resource, 'writers'),
-});

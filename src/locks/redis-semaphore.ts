@@ -12,7 +12,7 @@
  */
 import type { RedisClient } from './clients.ts';
 import { polledLock } from './kit/polled-lock.ts';
-import { keyOf, SERVER_CLOCK_FLAW } from './kit/redis.ts';
+import { resourceScript, SERVER_CLOCK_FLAW } from './kit/redis.ts';
 import { LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
 import { LockOptionsError } from './options.ts';
 
@@ -38,19 +38,17 @@ interface Context {
 export async function create({ redis, permits }: Context): Promise<Lock> {
   if (!(Number.isInteger(permits) && permits > 0 && permits <= MAX_PERMITS))
     throw new LockOptionsError('permits', `a whole number from 1 to ${MAX_PERMITS}, not ${permits}`);
-  const acquire = redis.script<number>('lock/permit-acquire', 1);
-  const renew = redis.script<number>('lock/share-renew', 1);
-  const release = redis.script<number>('lock/share-release', 1);
-  const holders = (resource: string) => keyOf(resource, 'permits');
+  const acquire = resourceScript(redis, 'permit-acquire', 'permits');
+  const renew = resourceScript(redis, 'share-renew', 'permits');
+  const release = resourceScript(redis, 'share-release', 'permits');
   return polledLock({
     name: SEMAPHORE.name,
     admitsSeveral: true,
     async tryAcquire({ resource, token, options: { ttlMs } }) {
-      const isGranted = (await acquire(holders(resource), token, ttlMs, permits)) === 1;
+      const isGranted = (await acquire(resource, token, ttlMs, permits)) === 1;
       return isGranted ? { kind: 'held', fencingToken: null } : { kind: 'retry' };
     },
-    renew: async ({ resource, token, options: { ttlMs } }) =>
-      (await renew(holders(resource), token, ttlMs)) === 1,
-    release: async ({ resource, token }) => (await release(holders(resource), token)) === 1,
+    renew: async ({ resource, token, options: { ttlMs } }) => (await renew(resource, token, ttlMs)) === 1,
+    release: async ({ resource, token }) => (await release(resource, token)) === 1,
   });
 }

@@ -10,7 +10,7 @@
 import { randomUUID } from 'node:crypto';
 import type { RedisClient, RedisServerOfKey } from './clients.ts';
 import { polledLock } from './kit/polled-lock.ts';
-import { defineTokenScripts, FENCED_CLOCK_FLAW, fenceKey, lockKey } from './kit/redis.ts';
+import { defineTokenScripts, FENCED_CLOCK_FLAW, lockKey, resourceScript } from './kit/redis.ts';
 import { REPLICATION_MS, type Replication, sharedCheck } from './kit/replication.ts';
 import { LEASE_CAPABILITIES, type Lock, type LockDescription, LockSetupError } from './lock.ts';
 
@@ -45,7 +45,7 @@ export async function create({ redis, redisWait = 0, onError }: Context): Promis
   if (!(redisWait >= 1))
     throw new LockSetupError('redis-wait needs the number of replicas that must have a lease');
   const dedicated = await redis.another((error) => onError('redis-wait-connection', error));
-  const acquire = dedicated.script<number>('lock/acquire', 2);
+  const acquire = resourceScript(dedicated, 'acquire', 'lock', 'fence');
   const scripts = defineTokenScripts(dedicated);
   const checks = new WeakMap<RedisServerOfKey, Replication>();
 
@@ -63,7 +63,7 @@ export async function create({ redis, redisWait = 0, onError }: Context): Promis
     name: description.name,
     async tryAcquire({ resource, token, options }) {
       const confirm = watch(resource);
-      const fencingToken = await acquire(lockKey(resource), fenceKey(resource), token, options.ttlMs);
+      const fencingToken = await acquire(resource, token, options.ttlMs);
       if (fencingToken <= 0) return { kind: 'retry' };
       if (await confirm()) return { kind: 'held', fencingToken };
       await scripts.release(resource, token);

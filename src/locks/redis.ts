@@ -64,10 +64,8 @@ export function createRedisLock({ redis, onError = () => {} }: Context): Lock {
     try {
       for (let pauseMs = inherited === undefined ? 0 : SAFETY_POLL_MS; ; ) {
         if (pauseMs > 0) {
-          const leftMs = waiter.untilMs - performance.now();
-          if (leftMs <= 0) return waiter.notAcquired();
-          const pollMs = channel === '' ? UNNOTIFIED_POLL_MS : SAFETY_POLL_MS;
-          await listener?.wait(Math.min(leftMs, pauseMs, pollMs * (0.9 + Math.random() * 0.1)), waiter);
+          const pollMs = (channel === '' ? UNNOTIFIED_POLL_MS : SAFETY_POLL_MS) * (0.9 + Math.random() * 0.1);
+          if (!(await listener?.wait(Math.min(pauseMs, pollMs), waiter))) return waiter.notAcquired();
         }
         if (waiter.signal.aborted) return waiter.notAcquired();
         if (waits) channel = notifications.channel;

@@ -18,8 +18,8 @@ const RESUBSCRIBE_MS = 1_000;
 
 /** Receives the messages for one lock. A message wakes all listeners of its lock. */
 export interface Listener {
-  /** Resolves at a message, at once if one arrived since the last wait, after `ms`, or when the waiter's signal fires. */
-  wait(ms: number, waiter: Waiter): Promise<void>;
+  /** Pauses the waiter until a message; not at all if one arrived since the last wait. @returns see `Waiter` */
+  wait(ms: number, waiter: Waiter): Promise<boolean>;
   close(): void;
 }
 
@@ -63,13 +63,13 @@ export class Notifications {
     this.#notify.set(lock, listeners.add(notify));
     return {
       async wait(ms, waiter) {
-        if (!isNotified) {
-          const notified = new Promise<void>((resolve) => {
-            wake = resolve;
-          });
-          await waiter.pause(ms, notified);
-        }
+        const notified = new Promise<void>((resolve) => {
+          wake = resolve;
+        });
+        if (isNotified) wake();
+        const isWaiting = await waiter.pause(ms, notified);
         isNotified = false;
+        return isWaiting;
       },
       close: () => {
         listeners.delete(notify);

@@ -20,11 +20,9 @@ export async function poll(
   attempt: () => Promise<AcquireResult | Retry>,
 ): Promise<AcquireResult> {
   for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 1.6, MAX_PAUSE_MS)) {
-    if (waiter.signal.aborted) return waiter.notAcquired();
     const result = await attempt();
     if (result.kind !== 'retry') return result;
-    const leftMs = waiter.untilMs - performance.now();
-    if (leftMs <= 0) return waiter.notAcquired();
-    await waiter.pause(Math.min(leftMs, pauseMs * (0.5 + Math.random()) + (result.extraMs ?? 0)));
+    const isWaiting = await waiter.pause(pauseMs * (0.5 + Math.random()) + (result.extraMs ?? 0));
+    if (!isWaiting) return waiter.notAcquired();
   }
 }

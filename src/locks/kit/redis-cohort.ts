@@ -16,7 +16,7 @@ import { resolveAmbiguous } from './ambiguous-write.ts';
 import type { Compensations } from './compensations.ts';
 import { Turn } from './local-queue.ts';
 import type { Listener, Notifications } from './notifications.ts';
-import { fenceKey, keyOf, lockKey } from './redis.ts';
+import { lockKey, resourceScript } from './redis.ts';
 import { RenewingLease } from './renewing-lease.ts';
 
 const MAX_HANDOFFS = 63;
@@ -58,10 +58,11 @@ export class RedisCohort {
   readonly #compensations: Compensations;
 
   constructor(redis: RedisClient, notifications: Notifications, compensations: Compensations) {
-    this.#acquire = redis.script<number>('lock/reentrant-acquire', 3);
-    this.#renew = redis.script<number>('lock/reentrant-renew', 1);
-    const release = redis.script<number>('lock/reentrant-release', 2);
-    this.#release = (...given: (string | number)[]) => release(...given, redis.isCluster ? 1 : 0);
+    this.#acquire = resourceScript(redis, 'reentrant-acquire', 'lock', 'fence', 'waiters');
+    this.#renew = resourceScript(redis, 'reentrant-renew', 'lock');
+    const release = resourceScript(redis, 'reentrant-release', 'lock', 'waiters');
+    this.#release = (resource: string, token: string, channel: string, requeue: boolean) =>
+      release(resource, token, channel, requeue ? 1 : 0, redis.isCluster ? 1 : 0);
     this.#notifications = notifications;
     this.#compensations = compensations;
   }
@@ -74,9 +75,8 @@ export class RedisCohort {
   ): Promise<Acquisition | { readonly leftMs: number }> {
     const token = randomUUID();
     const requestedAtMs = performance.now();
-    const keys = [lockKey(resource), fenceKey(resource), waitersKey(resource)];
-    const write = () => this.#acquire(...keys, token, owner ?? token, ttlMs, MAX_HANDOFFS + 1, channel);
-    const compensate = () => this.#release(lockKey(resource), waitersKey(resource), token, '', 0);
+    const write = () => this.#acquire(resource, token, owner ?? token, ttlMs, MAX_HANDOFFS + 1, channel);
+    const compensate = () => this.#release(resource, token, '', false);
     const compensations = this.#compensations;
     const reply = await resolveAmbiguous({ write, retry: write, compensate, ttlMs, compensations });
     if (reply <= 0) return { leftMs: -reply };
@@ -93,7 +93,7 @@ export class RedisCohort {
       // The loss of a lease ends its turn. The next contender has its own listener and place, which this release leaves alone.
       return this.release(resource, acquisition, lease.signal.aborted ? new Turn() : turn);
     };
-    const renew = async () => (await this.#renew(lockKey(resource), token, ttlMs)) === 1;
+    const renew = async () => (await this.#renew(resource, token, ttlMs)) === 1;
     const fencingToken = acquisition.fencingToken + handoffs;
     const lease: RenewingLease = new RenewingLease(
       { renew, release },
@@ -111,8 +111,7 @@ export class RedisCohort {
   /** Releases an acquisition in Redis. @returns whether it was held @throws if that is unknown; a compensation then runs */
   async release(resource: string, { token, ttlMs }: Acquisition, turn: Turn<Handoff>): Promise<boolean> {
     const { channel } = this.#notifications;
-    const release = (requeue: boolean) =>
-      this.#release(lockKey(resource), waitersKey(resource), token, channel, requeue ? 1 : 0);
+    const release = (requeue: boolean) => this.#release(resource, token, channel, requeue);
     // Before the request: the notification may follow at once.
     const listener = turn.waiting > 0 ? this.#notifications.listen(lockKey(resource)) : null;
     let isAnotherNotified = false;
@@ -134,8 +133,7 @@ export class RedisCohort {
 
   /** Runs in the background. If this process was just notified, Redis notifies another one. */
   leaveQueue(resource: string, channel: string, ttlMs: number): void {
-    const leave = () => this.#release(lockKey(resource), waitersKey(resource), '', channel, 0);
-    this.#compensations.add(() => leave().then(() => true), ttlMs);
+    this.#compensations.add(() => this.#release(resource, '', channel, false).then(() => true), ttlMs);
   }
 }
 
@@ -144,5 +142,3 @@ function mayHandOff({ token, owner, ttlMs, requestedAtMs, confirmedAtMs, handoff
   const isInTime = nowMs - requestedAtMs < HANDOFF_MS && nowMs - confirmedAtMs < ttlMs * (1 - MIN_TTL_SHARE);
   return owner === token && handoffs <= MAX_HANDOFFS && isInTime;
 }
-
-const waitersKey = (resource: string) => keyOf(resource, 'waiters');

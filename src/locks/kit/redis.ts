@@ -3,22 +3,27 @@ import type { RedisClient } from '../clients.ts';
 
 /**
  * All keys of a resource share one hash tag: the name, or the tag with which it begins, as `{sale:7}:segment:3`. No two resources
- * have the same key. Locks of two kinds share these names and must not share a resource.
+ * have the same key. `lock` is the lock itself, `fence` has its newest fencing token. Locks of two kinds share these names and must not share a resource.
  */
-export const keyOf = (resource: string, part: string): string =>
+const keyOf = (resource: string, part: string): string =>
   /^\{[^{}]+\}[^}]+$/.test(resource) ? `stampede:${resource}:${part}` : `stampede:{${resource}}:${part}`;
 export const lockKey = (resource: string): string => keyOf(resource, 'lock');
-/** Holds the newest fencing token. */
-export const fenceKey = (resource: string): string => keyOf(resource, 'fence');
+
+/** Prepares a script of lua/lock/. @param parts of a resource, whose keys the script gets */
+export function resourceScript(redis: Pick<RedisClient, 'script'>, name: string, ...parts: string[]) {
+  const call = redis.script<number>(`lock/${name}`, parts.length);
+  return (resource: string, ...given: (string | number)[]): Promise<number> =>
+    call(...parts.map((part) => keyOf(resource, part)), ...given);
+}
 
 /** Defines renewal and release of a lock key that holds the token of its acquisition. Both return whether the token held it. */
 export function defineTokenScripts(redis: Pick<RedisClient, 'script'>) {
-  const renew = redis.script<number>('lock/renew', 1);
-  const release = redis.script<number>('lock/release', 1);
+  const renew = resourceScript(redis, 'renew', 'lock');
+  const release = resourceScript(redis, 'release', 'lock');
   return {
     renew: async (resource: string, token: string, ttlMs: number) =>
-      (await renew(lockKey(resource), token, ttlMs)) === 1,
-    release: async (resource: string, token: string) => (await release(lockKey(resource), token)) === 1,
+      (await renew(resource, token, ttlMs)) === 1,
+    release: async (resource: string, token: string) => (await release(resource, token)) === 1,
   };
 }
 

@@ -26,8 +26,8 @@ export interface Waiter {
   readonly untilMs: number;
   /** The result of a wait that ended without the lock. */
   notAcquired(): NotAcquired;
-  /** Resolves after `ms`, when the signal fires, or with `sooner`, whichever is first. */
-  pause(ms: number, sooner?: Promise<void>): Promise<unknown>;
+  /** Resolves after `ms`, with the wait, or with `sooner`, whichever is first. @returns false if the wait was over before, or is aborted */
+  pause(ms: number, sooner?: Promise<void>): Promise<boolean>;
 }
 
 export interface WaitingLock<Handoff> {
@@ -95,7 +95,11 @@ class Waiting<Handoff> implements Lock {
         if (this.#isClosed) return { kind: 'unavailable', reason: 'closed' };
         return end.signal.aborted ? { kind: 'unavailable', reason: 'no-answer' } : { kind: 'contended' };
       },
-      pause: (ms, sooner = new Promise(() => {})) => within(sooner, ms, end.signal),
+      async pause(ms, sooner = new Promise(() => {})) {
+        const leftMs = this.untilMs - performance.now();
+        if (leftMs > 0) await within(sooner, Math.min(ms, leftMs), end.signal);
+        return leftMs > 0 && !end.signal.aborted;
+      },
     };
     const work = this.#acquire(resource, options, waiter);
     const done = () => this.#pending.delete(work);
