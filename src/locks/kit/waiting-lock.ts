@@ -168,7 +168,7 @@ class Waiting<Handoff> implements Lock {
   }
 
   #hold(lease: Lease, turn: Turn<Handoff>): void {
-    const isRenewing = lease instanceof RenewingLease; // a plain lease does not report its end
+    const isRenewing = lease instanceof RenewingLease; // a plain lease does not report its expiry
     if (!isRenewing || this.#lock.admitsSeveral) turn.leave();
     if (!isRenewing) return;
     const { onEnd } = lease;

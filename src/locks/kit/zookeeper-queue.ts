@@ -159,35 +159,30 @@ export class PredecessorWatch {
 
 /** Counts this process's uses of queue nodes, to remove idle ones. */
 export class QueueNodes {
-  readonly #users = new Map<string, number>();
-  readonly #idleSinceMs = new Map<string, number>();
+  readonly #nodes = new Map<string, { users: number; idleSinceMs: number }>();
 
   /** @returns a function that ends the use */
   use(queue: string): () => void {
-    this.#users.set(queue, (this.#users.get(queue) ?? 0) + 1);
-    this.#idleSinceMs.delete(queue);
-    return () => this.#leave(queue);
-  }
-
-  #leave(queue: string): void {
-    const users = (this.#users.get(queue) ?? 0) - 1;
-    if (users > 0) this.#users.set(queue, users);
-    else {
-      this.#users.delete(queue);
-      this.#idleSinceMs.set(queue, performance.now());
-    }
+    const node = this.#nodes.get(queue) ?? { users: 0, idleSinceMs: 0 };
+    this.#nodes.set(queue, node);
+    node.users++;
+    return () => {
+      node.users--;
+      node.idleSinceMs = performance.now();
+    };
   }
 
   /** Removes queue nodes that were idle for `idleMs`, if ZooKeeper lets it. One that it keeps is idle from now on. */
   async sweep(zk: ZookeeperSession, idleMs = IDLE_MS): Promise<void> {
     const nowMs = performance.now();
-    const idle = [...this.#idleSinceMs].filter(([, sinceMs]) => nowMs - sinceMs >= idleMs);
-    for (const [queue] of idle) this.#idleSinceMs.set(queue, nowMs);
     const sweepOne = async (queue: string) => {
+      const node = this.#nodes.get(queue)!;
+      if (node.users > 0 || nowMs - node.idleSinceMs < idleMs) return;
+      node.idleSinceMs = nowMs;
       const failure = await zk.remove(queue).then(() => null, codeOf);
       const isGone = failure === null || failure === 'no-node';
-      if (isGone && this.#idleSinceMs.get(queue) === nowMs) this.#idleSinceMs.delete(queue);
+      if (isGone && node.users === 0 && node.idleSinceMs === nowMs) this.#nodes.delete(queue);
     };
-    await Promise.all(idle.map(([queue]) => sweepOne(queue)));
+    await Promise.all([...this.#nodes.keys()].map(sweepOne));
   }
 }
