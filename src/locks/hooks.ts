@@ -23,22 +23,17 @@ export function observed(lock: Lock, hooks: LockHooks): Lock {
       const nowMs = performance.now();
       const event = { lock: lock.name, resource, kind: result.kind, waitedMs: nowMs - startMs };
       quietly(() => hooks.onAcquire?.(event));
-      if (result.kind === 'held' && result.lease instanceof PlainLease)
-        watchEnd(result.lease, (ended) => {
-          const heldMs = performance.now() - nowMs;
-          quietly(() => hooks.onEnd?.({ lock: lock.name, resource, ended, heldMs }));
-        });
+      if (result.kind !== 'held' || !(result.lease instanceof PlainLease)) return result;
+      const { lease } = result;
+      const { onEnd } = lease;
+      lease.onEnd = (ended) => {
+        onEnd(ended);
+        const heldMs = performance.now() - nowMs;
+        quietly(() => hooks.onEnd?.({ lock: lock.name, resource, ended, heldMs }));
+      };
       return result;
     },
     close: () => lock.close(),
-  };
-}
-
-function watchEnd(lease: PlainLease, report: PlainLease['onEnd']): void {
-  const { onEnd } = lease;
-  lease.onEnd = (ended) => {
-    onEnd(ended);
-    report(ended);
   };
 }
 

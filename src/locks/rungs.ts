@@ -4,7 +4,7 @@
 import type { RedisClient } from './clients.ts';
 import { resolveAmbiguous } from './kit/ambiguous-write.ts';
 import { defineTokenScripts, lockKey } from './kit/redis.ts';
-import { rungLock, type Step } from './kit/rung-lock.ts';
+import { type RungSteps, rungLock, type Step } from './kit/rung-lock.ts';
 import type { Lock, LockDescription } from './lock.ts';
 
 type StepOn = (redis: RedisClient) => Step;
@@ -37,12 +37,7 @@ const compareAndPexpire: StepOn = (redis) => defineTokenScripts(redis).renew;
 const del: StepOn = (redis) => async (resource) => (await redis.send('DEL', lockKey(resource))) === 1;
 const compareAndDelete: StepOn = (redis) => defineTokenScripts(redis).release;
 
-interface Rung extends Omit<LockDescription, 'needs'> {
-  readonly acquire: StepOn;
-  readonly renew?: StepOn;
-  readonly release: StepOn;
-  readonly neverExpires?: boolean;
-}
+type Rung = Omit<LockDescription, 'needs'> & RungSteps<StepOn>;
 
 const LADDER: readonly Rung[] = [
   {

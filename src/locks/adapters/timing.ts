@@ -1,4 +1,5 @@
 /** The bounds of every client of Redis. */
+import { within } from '../kit/within.ts';
 
 /** How long a command may take before its outcome counts as unknown. */
 export const REPLY_MS = 1_500;
@@ -10,9 +11,8 @@ export const retryMs = (times: number): number => Math.min(25 * 2 ** Math.min(ti
 
 /** @throws what the promise throws, and after `ms` an error with the message */
 export async function inTime<T>(promise: Promise<T>, ms: number, message: string): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(message)), ms);
-  });
-  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+  const reply = promise.then((value) => ({ value }));
+  const replied = await within(reply, ms);
+  if (replied === null) throw new Error(message);
+  return replied.value;
 }

@@ -25,13 +25,16 @@ export type Step = (
   compensations: Compensations,
 ) => Promise<boolean>;
 
-export interface RungLock {
-  readonly name: string;
-  readonly acquire: Step;
-  readonly renew?: Step | undefined;
-  readonly release: Step;
+export interface RungSteps<S> {
+  readonly acquire: S;
+  readonly renew?: S | undefined;
+  readonly release: S;
   /** The lock has no TTL, and its lease no deadline. Default: false. */
   readonly neverExpires?: boolean | undefined;
+}
+
+export interface RungLock extends RungSteps<Step> {
+  readonly name: string;
   /** Renewal stops this long after the acquire, so that a hung holder loses its lock. Default: ten minutes. */
   readonly maxHoldMs?: number | undefined;
 }
