@@ -84,7 +84,7 @@ export async function create({
     minTtlMs: MIN_TTL_MS,
     slowReason: 'postgres-slow',
     mayRunLate: true,
-    async tryAcquire({ resource, token, options: { ttlMs } }, signal) {
+    async tryAcquire({ resource, token, ttlMs }, signal) {
       if (performance.now() >= sweepAtMs) {
         sweepAtMs = performance.now() + SWEEP_MS;
         sweeping = sweep().catch(() => {}); // in the background
@@ -98,7 +98,7 @@ export async function create({
         return { kind: 'unavailable', reason }; // it has no effect that a compensation would have to undo
       }
     },
-    renew: async ({ resource, token, options: { ttlMs } }) =>
+    renew: async ({ resource, token, ttlMs }) =>
       (await query('lock-renew', RENEW, [resource, token, ttlMs], ttlMs / 3))!.rowCount === 1,
     release: async ({ resource, token }) =>
       (await query('lock-release', RELEASE, [resource, token], REPLY_MS))!.rowCount === 1,

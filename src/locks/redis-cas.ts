@@ -29,11 +29,11 @@ export async function create({ redis }: { readonly redis: RedisClient }): Promis
     redis.send('SET', key, token, 'PX', ttlMs, ...condition);
   return polledLock({
     name: description.name,
-    async tryAcquire({ resource, token, options: { ttlMs } }) {
+    async tryAcquire({ resource, token, ttlMs }) {
       const reply = await set(lockKey(resource), token, ttlMs, 'NX');
       return reply === 'OK' ? { kind: 'held', fencingToken: null } : { kind: 'retry' };
     },
-    renew: async ({ resource, token, options: { ttlMs } }) =>
+    renew: async ({ resource, token, ttlMs }) =>
       (await set(lockKey(resource), token, ttlMs, 'IFEQ', token)) === 'OK',
     release: async ({ resource, token }) => (await deleteIfEqual(lockKey(resource), token)) === 1,
   });

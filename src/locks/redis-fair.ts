@@ -33,16 +33,15 @@ export async function create(
 ): Promise<Lock> {
   const acquire = resourceScript(redis, 'fair-acquire', 'lock', 'fence', 'queue', 'places');
   const release = resourceScript(redis, 'queued-release', 'lock', 'queue', 'places');
-  const scripts = defineTokenScripts(redis);
   return polledLock({
     name: description.name,
     queuesAtServer: true,
-    async tryAcquire({ resource, token, options: { ttlMs, waitMs } }) {
+    async tryAcquire({ resource, token, ttlMs, waitMs }) {
       const reply = await acquire(resource, token, ttlMs, waitMs > 0 ? placeTtlMs : 0);
       if (reply > 0) return { kind: 'held', fencingToken: reply };
       return { kind: 'retry', extraMs: Math.min((-reply - 1) * EXTRA_MS, MAX_EXTRA_MS) };
     },
-    renew: ({ resource, token, options }) => scripts.renew(resource, token, options.ttlMs),
+    renew: defineTokenScripts(redis).renew,
     release: async ({ resource, token }) => (await release(resource, token)) === 1,
   });
 }

@@ -29,15 +29,14 @@ export async function create(
   intentTtlMs = INTENT_TTL_MS,
 ): Promise<Lock> {
   const acquireRead = resourceScript(redis, 'read-acquire', 'lock', 'readers', 'writers');
-  const renewRead = resourceScript(redis, 'share-renew', 'readers');
-  const releaseRead = resourceScript(redis, 'share-release', 'readers');
+  const shares = defineTokenScripts(redis, 'share-', 'readers');
   const acquireWrite = resourceScript(redis, 'write-acquire', 'lock', 'fence', 'readers', 'writers');
   const releaseWrite = resourceScript(redis, 'queued-release', 'lock', 'writers');
   const scripts = defineTokenScripts(redis);
   return polledLock({
     name: description.name,
     queuesAtServer: true,
-    async tryAcquire({ resource, token, options: { ttlMs, waitMs, mode } }) {
+    async tryAcquire({ resource, token, ttlMs, waitMs, mode }) {
       if (mode === 'read') {
         const isGranted = (await acquireRead(resource, token, ttlMs)) === 1;
         return isGranted ? { kind: 'held', fencingToken: null } : { kind: 'retry' };
@@ -45,11 +44,10 @@ export async function create(
       const reply = await acquireWrite(resource, token, ttlMs, waitMs > 0 ? intentTtlMs : 0);
       return reply > 0 ? { kind: 'held', fencingToken: reply } : { kind: 'retry' };
     },
-    renew: async ({ resource, token, options: { ttlMs, mode } }) =>
-      mode === 'read'
-        ? (await renewRead(resource, token, ttlMs)) === 1
-        : scripts.renew(resource, token, ttlMs),
-    release: async ({ resource, token, options: { mode } }) =>
-      (await (mode === 'read' ? releaseRead : releaseWrite)(resource, token)) === 1,
+    renew: (acquisition) => (acquisition.mode === 'read' ? shares : scripts).renew(acquisition),
+    async release(acquisition) {
+      if (acquisition.mode === 'read') return shares.release(acquisition);
+      return (await releaseWrite(acquisition.resource, acquisition.token)) === 1;
+    },
   });
 }

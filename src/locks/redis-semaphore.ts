@@ -12,7 +12,7 @@
  */
 import type { RedisClient } from './clients.ts';
 import { polledLock } from './kit/polled-lock.ts';
-import { resourceScript, SERVER_CLOCK_FLAW } from './kit/redis.ts';
+import { defineTokenScripts, resourceScript, SERVER_CLOCK_FLAW } from './kit/redis.ts';
 import { LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
 import { LockOptionsError } from './options.ts';
 
@@ -39,16 +39,13 @@ export async function create({ redis, permits }: Context): Promise<Lock> {
   if (!(Number.isInteger(permits) && permits > 0 && permits <= MAX_PERMITS))
     throw new LockOptionsError('permits', `a whole number from 1 to ${MAX_PERMITS}, not ${permits}`);
   const acquire = resourceScript(redis, 'permit-acquire', 'permits');
-  const renew = resourceScript(redis, 'share-renew', 'permits');
-  const release = resourceScript(redis, 'share-release', 'permits');
   return polledLock({
     name: SEMAPHORE.name,
     admitsSeveral: true,
-    async tryAcquire({ resource, token, options: { ttlMs } }) {
+    async tryAcquire({ resource, token, ttlMs }) {
       const isGranted = (await acquire(resource, token, ttlMs, permits)) === 1;
       return isGranted ? { kind: 'held', fencingToken: null } : { kind: 'retry' };
     },
-    renew: async ({ resource, token, options: { ttlMs } }) => (await renew(resource, token, ttlMs)) === 1,
-    release: async ({ resource, token }) => (await release(resource, token)) === 1,
+    ...defineTokenScripts(redis, 'share-', 'permits'),
   });
 }

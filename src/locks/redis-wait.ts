@@ -61,21 +61,22 @@ export async function create({ redis, redisWait = 0, onError }: Context): Promis
 
   return polledLock({
     name: description.name,
-    async tryAcquire({ resource, token, options }) {
+    async tryAcquire(acquisition) {
+      const { resource, token, ttlMs } = acquisition;
       const confirm = watch(resource);
-      const fencingToken = await acquire(resource, token, options.ttlMs);
+      const fencingToken = await acquire(resource, token, ttlMs);
       if (fencingToken <= 0) return { kind: 'retry' };
       if (await confirm()) return { kind: 'held', fencingToken };
-      await scripts.release(resource, token);
+      await scripts.release(acquisition);
       return { kind: 'unavailable', reason: 'redis-too-few-replicas' };
     },
-    async renew({ resource, token, options }) {
-      const confirm = watch(resource);
-      if (!(await scripts.renew(resource, token, options.ttlMs))) return false;
+    async renew(acquisition) {
+      const confirm = watch(acquisition.resource);
+      if (!(await scripts.renew(acquisition))) return false;
       if (!(await confirm())) throw new Error('too few replicas have the lease'); // the deadline stays
       return true;
     },
-    release: ({ resource, token }) => scripts.release(resource, token),
+    release: scripts.release,
     close: () => void dedicated.close(),
   });
 }

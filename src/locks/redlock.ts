@@ -13,7 +13,7 @@
 import { type RedlockServer, RequestError } from './clients.ts';
 import { type Acquisition, polledLock } from './kit/polled-lock.ts';
 import { requestQuorum } from './kit/quorum.ts';
-import { defineTokenScripts, lockKey } from './kit/redis.ts';
+import { type ByToken, defineTokenScripts, lockKey } from './kit/redis.ts';
 import { LEASE_CAPABILITIES, type Lock, type LockDescription } from './lock.ts';
 
 export const description: LockDescription = {
@@ -36,10 +36,7 @@ interface Context {
   openRedlock(): Promise<readonly RedlockServer[]>;
 }
 
-interface Node extends Pick<RedlockServer, 'send'> {
-  renew(resource: string, token: string, ttlMs: number): Promise<boolean>;
-  release(resource: string, token: string, ttlMs: number): Promise<boolean>;
-}
+type Node = Pick<RedlockServer, 'send'> & ReturnType<typeof defineTokenScripts>;
 
 /** @throws what opening the servers throws */
 export async function create({ openRedlock }: Context): Promise<Lock> {
@@ -55,15 +52,14 @@ export async function create({ openRedlock }: Context): Promise<Lock> {
       throw new RequestError({ kind: 'unknown', reason: NO_QUORUM });
     return granted >= quorum;
   }
-  const release = ({ resource, token, options: { ttlMs } }: Acquisition) =>
-    request(ttlMs, (node) => node.release(resource, token, ttlMs));
+  const release = (acquisition: Acquisition) =>
+    request(acquisition.ttlMs, (node) => node.release(acquisition));
 
   return polledLock({
     name: description.name,
     minTtlMs: MIN_TTL_MS,
     async tryAcquire(acquisition) {
-      const { resource, token, options } = acquisition;
-      const { ttlMs } = options;
+      const { resource, token, ttlMs } = acquisition;
       const requestedAtMs = performance.now();
       const { granted, denied } = await request(ttlMs, ({ send }) =>
         send('SET', lockKey(resource), token, 'PX', ttlMs, 'NX').then((reply) => reply === 'OK'),
@@ -74,9 +70,8 @@ export async function create({ openRedlock }: Context): Promise<Lock> {
       // A split vote ends when one contender retries while the others pause: random, and longer than an attempt.
       return { kind: 'retry', extraMs: Math.random() * 4 * (performance.now() - requestedAtMs) };
     },
-    async renew({ resource, token, options: { ttlMs } }) {
-      return majority(await request(ttlMs, (node) => node.renew(resource, token, ttlMs)));
-    },
+    renew: async (acquisition) =>
+      majority(await request(acquisition.ttlMs, (node) => node.renew(acquisition))),
     release: async (acquisition) => majority(await release(acquisition)),
     close() {
       for (const server of servers) void server.close();
@@ -87,17 +82,18 @@ export async function create({ openRedlock }: Context): Promise<Lock> {
 function nodeOn(server: RedlockServer): Node {
   const scripts = defineTokenScripts(server);
   /** Releases that the server has not confirmed, by token. Their keys expire at `untilMs`. */
-  const unconfirmed = new Map<string, { resource: string; untilMs: number }>();
-  async function release(resource: string, token: string, ttlMs: number): Promise<boolean> {
-    for (const [old, { untilMs }] of unconfirmed) if (untilMs < performance.now()) unconfirmed.delete(old);
-    unconfirmed.set(token, { resource, untilMs: performance.now() + ttlMs });
-    const isHeld = await scripts.release(resource, token);
-    unconfirmed.delete(token);
+  const unconfirmed = new Map<string, ByToken & { readonly untilMs: number }>();
+  async function release(given: ByToken): Promise<boolean> {
+    const nowMs = performance.now();
+    for (const [old, { untilMs }] of unconfirmed) if (untilMs < nowMs) unconfirmed.delete(old);
+    unconfirmed.set(given.token, { ...given, untilMs: nowMs + given.ttlMs });
+    const isHeld = await scripts.release(given);
+    unconfirmed.delete(given.token);
     return isHeld;
   }
   server.onReady(() => {
-    for (const [token, { resource, untilMs }] of [...unconfirmed])
-      release(resource, token, untilMs - performance.now()).catch(() => {});
+    for (const given of [...unconfirmed.values()])
+      release({ ...given, ttlMs: given.untilMs - performance.now() }).catch(() => {});
   });
   return { send: server.send, renew: scripts.renew, release };
 }

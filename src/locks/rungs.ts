@@ -9,32 +9,33 @@ import type { Lock, LockDescription } from './lock.ts';
 
 type StepOn = (redis: RedisClient) => Step;
 
-const setnx: StepOn = (redis) => async (resource, token) =>
-  (await redis.send('SETNX', lockKey(resource), token)) === 1;
+const setnx: StepOn = (redis) => async (given) =>
+  (await redis.send('SETNX', lockKey(given.resource), given.token)) === 1;
 
-const setnxThenPexpire: StepOn = (redis) => async (resource, token, ttlMs) => {
-  if ((await redis.send('SETNX', lockKey(resource), token)) !== 1) return false;
-  await redis.send('PEXPIRE', lockKey(resource), ttlMs); // a crash before it leaves a key without expiry
+const setnxThenPexpire: StepOn = (redis) => async (given) => {
+  if ((await redis.send('SETNX', lockKey(given.resource), given.token)) !== 1) return false;
+  await redis.send('PEXPIRE', lockKey(given.resource), given.ttlMs); // a crash before it leaves a key without expiry
   return true;
 };
 
-const setNxPx: StepOn = (redis) => async (resource, token, ttlMs) =>
-  (await redis.send('SET', lockKey(resource), token, 'PX', ttlMs, 'NX')) === 'OK';
+const setNxPx: StepOn = (redis) => async (given) =>
+  (await redis.send('SET', lockKey(given.resource), given.token, 'PX', given.ttlMs, 'NX')) === 'OK';
 
 /** Resolves "timed out but succeeded" under the same token, as kit/ambiguous-write.ts describes. */
 const setNxPxResolved: StepOn = (redis) => {
   const set = setNxPx(redis);
   const release = compareAndDelete(redis);
-  return (...given) => {
-    const [resource, token, ttlMs, compensations] = given;
-    const write = () => set(...given);
+  return (acquisition, compensations) => {
+    const { resource, token, ttlMs } = acquisition;
+    const write = () => set(acquisition, compensations);
     const retry = async () => (await write()) || (await redis.send('GET', lockKey(resource))) === token;
-    return resolveAmbiguous({ write, retry, compensate: () => release(...given), ttlMs, compensations });
+    const compensate = () => release(acquisition, compensations);
+    return resolveAmbiguous({ write, retry, compensate, ttlMs, compensations });
   };
 };
 
 const compareAndPexpire: StepOn = (redis) => defineTokenScripts(redis).renew;
-const del: StepOn = (redis) => async (resource) => (await redis.send('DEL', lockKey(resource))) === 1;
+const del: StepOn = (redis) => async (given) => (await redis.send('DEL', lockKey(given.resource))) === 1;
 const compareAndDelete: StepOn = (redis) => defineTokenScripts(redis).release;
 
 type Rung = Omit<LockDescription, 'needs'> & RungSteps<StepOn>;

@@ -21,10 +21,9 @@ import { type Waiter, type WaitingLock, waitingLock } from './waiting-lock.ts';
 import { within } from './within.ts';
 
 /** One contender's acquisition of a resource. */
-export interface Acquisition {
+export interface Acquisition extends CheckedOptions {
   readonly resource: string;
   readonly token: string;
-  readonly options: CheckedOptions;
 }
 
 export type AttemptResult =
@@ -57,23 +56,22 @@ export function polledLock(backend: PolledBackend): Lock {
     try {
       return await backend.release(acquisition);
     } catch (error) {
-      compensations.add(() => backend.release(acquisition).then(() => true), acquisition.options.ttlMs);
+      compensations.add(() => backend.release(acquisition).then(() => true), acquisition.ttlMs);
       throw error;
     }
   }
 
   async function tryAcquire(acquisition: Acquisition, waiter: Waiter): Promise<AcquireResult | Retry> {
-    const { resource, token, options } = acquisition;
     const requestedAtMs = performance.now();
     const attempt = backend.tryAcquire(acquisition, waiter.signal);
-    const undo = () => compensations.add(releaseOf(backend, acquisition, attempt), options.ttlMs);
+    const undo = () => compensations.add(releaseOf(backend, acquisition, attempt), acquisition.ttlMs);
     try {
       const result = await within(attempt, undefined, waiter.signal);
       if (result === null) undo();
       if (result?.kind !== 'held') return result ?? waiter.notAcquired();
       const lease = new RenewingLease(
         { renew: () => backend.renew(acquisition), release: () => release(acquisition) },
-        { resource, token, fencingToken: result.fencingToken, ttlMs: options.ttlMs, requestedAtMs },
+        { ...acquisition, fencingToken: result.fencingToken, requestedAtMs },
       );
       return { kind: 'held', lease };
     } catch (error) {
@@ -86,7 +84,7 @@ export function polledLock(backend: PolledBackend): Lock {
     ...backend,
     queue: queuesAtServer ? null : new LocalQueue(),
     async acquire(resource, options, waiter) {
-      const acquisition = { resource, token: randomUUID(), options };
+      const acquisition = { ...options, resource, token: randomUUID() };
       if (!queuesAtServer)
         return poll(waiter, () => tryAcquire({ ...acquisition, token: randomUUID() }, waiter));
       const result = await poll(waiter, () => tryAcquire(acquisition, waiter));

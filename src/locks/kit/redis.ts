@@ -16,14 +16,27 @@ export function resourceScript(redis: Pick<RedisClient, 'script'>, name: string,
     call(...parts.map((part) => keyOf(resource, part)), ...given);
 }
 
-/** Defines renewal and release of a lock key that holds the token of its acquisition. Both return whether the token held it. */
-export function defineTokenScripts(redis: Pick<RedisClient, 'script'>) {
-  const renew = resourceScript(redis, 'renew', 'lock');
-  const release = resourceScript(redis, 'release', 'lock');
+/** What renews and releases an acquisition. */
+export interface ByToken {
+  readonly resource: string;
+  readonly token: string;
+  readonly ttlMs: number;
+}
+
+/**
+ * Defines renewal and release of what an acquisition holds: a lock key with its token or, with `share-`, one of several in a sorted set.
+ * Both return whether the token held it.
+ */
+export function defineTokenScripts(
+  redis: Pick<RedisClient, 'script'>,
+  kind: '' | 'share-' = '',
+  part = 'lock',
+) {
+  const renew = resourceScript(redis, `${kind}renew`, part);
+  const release = resourceScript(redis, `${kind}release`, part);
   return {
-    renew: async (resource: string, token: string, ttlMs: number) =>
-      (await renew(resource, token, ttlMs)) === 1,
-    release: async (resource: string, token: string) => (await release(resource, token)) === 1,
+    renew: async ({ resource, token, ttlMs }: ByToken) => (await renew(resource, token, ttlMs)) === 1,
+    release: async ({ resource, token }: ByToken) => (await release(resource, token)) === 1,
   };
 }
 

@@ -15,15 +15,11 @@ import type { AcquireResult, Lock } from '../lock.ts';
 import { Compensations } from './compensations.ts';
 import { PlainLease } from './plain-lease.ts';
 import { poll, type Retry } from './poll.ts';
+import type { ByToken } from './redis.ts';
 import { waitingLock } from './waiting-lock.ts';
 
 /** A request to Redis. @returns whether the token got the lock, still has it, or had it @throws RequestError */
-export type Step = (
-  resource: string,
-  token: string,
-  ttlMs: number,
-  compensations: Compensations,
-) => Promise<boolean>;
+export type Step = (acquisition: ByToken, compensations: Compensations) => Promise<boolean>;
 
 export interface RungSteps<S> {
   readonly acquire: S;
@@ -46,26 +42,26 @@ export function rungLock(rung: RungLock): Lock {
   const compensations = new Compensations();
 
   async function attempt(resource: string, ttlMs: number): Promise<AcquireResult | Retry> {
-    const token = randomUUID();
+    const acquisition = { resource, token: randomUUID(), ttlMs };
     const deadlineMs = neverExpires ? Number.POSITIVE_INFINITY : performance.now() + ttlMs;
-    if (!(await rung.acquire(resource, token, ttlMs, compensations))) return { kind: 'retry' };
+    if (!(await rung.acquire(acquisition, compensations))) return { kind: 'retry' };
     const release = () => {
       clearInterval(watchdog);
-      return rung.release(resource, token, ttlMs, compensations);
+      return rung.release(acquisition, compensations);
     };
-    const lease = new PlainLease({ resource, token, deadlineMs, release });
-    const watchdog = rung.renew && watch(lease, ttlMs, rung.renew);
+    const lease = new PlainLease({ ...acquisition, deadlineMs, release });
+    const watchdog = rung.renew && watch(lease, acquisition, rung.renew);
     return { kind: 'held', lease };
   }
 
-  function watch(lease: PlainLease, ttlMs: number, renew: Step): NodeJS.Timeout {
+  function watch(lease: PlainLease, acquisition: ByToken, renew: Step): NodeJS.Timeout {
+    const { ttlMs } = acquisition;
     const holdUntilMs = performance.now() + maxHoldMs;
     const tick = async () => {
       const untilMs = performance.now() + ttlMs;
       try {
         const isOver = compensations.isClosed || untilMs > holdUntilMs;
-        if (isOver || !(await renew(lease.resource, lease.token, ttlMs, compensations)))
-          return clearInterval(watchdog);
+        if (isOver || !(await renew(acquisition, compensations))) return clearInterval(watchdog);
         lease.deadlineMs = Math.max(lease.deadlineMs, untilMs);
       } catch {
         // The next renewal may succeed before the TTL expires.
