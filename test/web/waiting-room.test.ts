@@ -1,4 +1,4 @@
-/** The shop with AUTH=jwt in a real browser: the proof of work, turns, tokens. What it sends and when: purchase.test.ts. */
+/** The shop with AUTH=jwt in a real browser: the proof of work, turns, tokens. What it sends and when: shop-state.test.ts. */
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
 import { call } from '../support/client.ts';

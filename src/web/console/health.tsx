@@ -1,7 +1,7 @@
 /** Health of the service, with advice, and the guarantees of its strategy. */
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import type { Strategies } from '../ui/api.ts';
+import type { Strategies } from '../ui/answers.ts';
 import { compact, count } from '../ui/format.ts';
 import { Fact, Live, Notice, Pill } from '../ui/parts.tsx';
 import { type ConsoleEvent, hasRedis } from './live.tsx';

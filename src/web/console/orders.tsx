@@ -2,7 +2,8 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { orderStatuses } from '../../domain/order.ts';
-import { type Answer, bearer, type Order, type Sale, type SaleRefund } from '../ui/api.ts';
+import type { Answer, Order, Sale, SaleRefund } from '../ui/answers.ts';
+import { bearer } from '../ui/api.ts';
 import { count, dateTime, money } from '../ui/format.ts';
 import { Bar, Notice, ORDER_PILLS, Pill, ShowOlder } from '../ui/parts.tsx';
 import { asAdmin, press, token } from './token.ts';

@@ -1,5 +1,5 @@
 /** The form of a sale, for a new one and for changes. */
-import type { Sale } from '../ui/api.ts';
+import type { Sale } from '../ui/answers.ts';
 import { currency, currencyCode } from '../ui/format.ts';
 import { Field } from '../ui/parts.tsx';
 

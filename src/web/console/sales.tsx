@@ -2,7 +2,7 @@
 import { signal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import { type SaleState, stateOf } from '../../domain/sale.ts';
-import type { Answer, Audit, Sale } from '../ui/api.ts';
+import type { Answer, Audit, Sale } from '../ui/answers.ts';
 import { clock, count, dateTime, money } from '../ui/format.ts';
 import { Bar, Command, Notice, ShowOlder, StateOptions, StatePill, useKeptFocus } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';

@@ -1,6 +1,7 @@
 /** The administrator's token, in memory only: after a reload the console asks for it again. */
 import { signal } from '@preact/signals';
-import { type Answer, ask } from '../ui/api.ts';
+import type { Answer } from '../ui/answers.ts';
+import { ask } from '../ui/api.ts';
 
 export const token = signal('');
 

@@ -2,8 +2,10 @@
 import { render } from 'preact';
 import { pageData } from '../ui/api.ts';
 import { setClock } from '../ui/time.ts';
+import { openPage } from './effects.ts';
 import { type ListData, ListPage } from './list.tsx';
-import { type SaleData, SalePage } from './sale.tsx';
+import { SalePage } from './sale.tsx';
+import type { SaleData } from './state.ts';
 import './shop.css';
 
 type Data =
@@ -14,4 +16,4 @@ const data = pageData<Data>();
 const app = document.getElementById('app')!;
 setClock(data.now);
 app.replaceChildren();
-render(data.page === 'list' ? <ListPage data={data} /> : <SalePage data={data} />, app);
+render(data.page === 'list' ? <ListPage data={data} /> : <SalePage page={openPage(data)} />, app);

@@ -1,127 +1,88 @@
 /** The visitor's side of a sale: purchase, waiting, and the order with its payment. */
-import { useEffect, useRef } from 'preact/hooks';
+import { useRef } from 'preact/hooks';
 import type { SaleState } from '../../domain/sale.ts';
-import type { Order, Sale } from '../ui/api.ts';
+import type { Order } from '../ui/answers.ts';
 import { clock, money } from '../ui/format.ts';
-import { Fact, Field, Live, Notice, ORDER_PILLS, Pill, type Tone, useKeptFocus } from '../ui/parts.tsx';
+import { Fact, Field, Live, Notice, ORDER_PILLS, Pill, useKeptFocus } from '../ui/parts.tsx';
 import { now } from '../ui/time.ts';
-import { type Auth, become, identity, isActive } from './customer.ts';
-import {
-  cancel,
-  change,
-  follow,
-  isUnauthorized,
-  isUncommitted,
-  isUnread,
-  order,
-  pay,
-  refresh,
-  UNCHANGED,
-} from './order-state.ts';
-import {
-  type Buyer,
-  buy,
-  isInProgress,
-  type Purchase,
-  purchase,
-  stop,
-  units,
-  type WaitReason,
-  waitedFor,
-} from './purchase.ts';
-import { Refused } from './refused.tsx';
+import type { View } from './effects.ts';
+import { closedMessage, failureMessage, type Message, refusalMessage, waitMessage } from './messages.ts';
+import { isActive, isBusy, isSought, isUnauthorized } from './state.ts';
 
-interface Props extends Buyer {
-  readonly sale: Sale;
-  readonly state: SaleState;
-  readonly canPay: boolean;
-}
-
-export function YourOrder({ sale, state, auth, canPay, proofWorker }: Omit<Props, 'saleId'>) {
-  const buyer = { saleId: sale.id, auth, proofWorker };
-  const { kind } = purchase.value;
-  // After a reload, a placed order or a new identity: read the visitor's order from the server.
-  useEffect(() => {
-    // Otherwise it is read when it is placed.
-    if (identity.value !== '' && !isInProgress(purchase.value)) void refresh(buyer);
-  }, [identity.value, kind === 'placed']);
-  useEffect(() => {
-    const waited = waitedFor(sale.id);
-    if (waited !== null) {
-      units.value = waited.quantity;
-      void buy(buyer, waited.mayExist);
-    }
-    return follow(buyer);
-  }, []);
+/** @param saleState of the sale, by the server's clock */
+export function YourOrder({ saleState, ...view }: View & { saleState: SaleState }) {
+  const { state } = view;
+  const { order, attempt } = state;
+  const failure = failureMessage(state.change);
   const section = useRef<HTMLElement>(null);
   useKeptFocus(section);
-  const has = order.value !== null && isActive(order.value);
-  const needsToken = auth === 'jwt' && isUnauthorized(purchase.value);
+  const has = order !== null && isActive(order);
   return (
     <section ref={section} class="card stack your" aria-label="Your order">
       {has ? (
         <>
-          <Placed order={order.value!} {...{ auth, canPay }} />
-          {needsToken && <Customer auth={auth} isFixed={false} />}
+          <Placed {...view} order={order} />
+          {state.auth === 'jwt' && isUnauthorized(state) && <Customer {...view} />}
         </>
       ) : (
-        <BuyForm {...buyer} {...{ sale, state, canPay }} />
+        <BuyForm {...view} saleState={saleState} />
       )}
       <Live>
-        {order.value !== null && !has && <Closed order={order.value} isOpen={state === 'open'} />}
-        {isUnread() && (order.value === null || kind === 'placed') && (
+        {order !== null && !has && <Said message={closedMessage(order, saleState === 'open')} />}
+        {isSought(state) && (order === null || attempt.kind === 'placed') && (
           <Notice tone="warn" title="Looking for your order" />
         )}
-        {isUncommitted.value && <Notice tone="warn" title="Your order is being confirmed" />}
-        <Progress purchase={purchase.value} {...{ auth, sale }} />
-        {change.value.failure !== null && <Notice tone="bad" title={change.value.failure} />}
+        {state.isUncommitted && <Notice tone="warn" title="Your order is being confirmed" />}
+        <Progress {...view} />
+        {failure !== null && <Notice tone="bad" title={failure} />}
       </Live>
     </section>
   );
 }
 
-function BuyForm(props: Props) {
-  const { sale, state, auth } = props;
-  const { kind } = purchase.value;
-  const isBusy = isInProgress(purchase.value) || kind === 'placed';
+const Said = ({ message: [tone, title, text] }: { message: Message }) => (
+  <Notice tone={tone} title={title}>
+    {text}
+  </Notice>
+);
+
+function BuyForm({ saleState, ...view }: View & { saleState: SaleState }) {
+  const { state, dispatch } = view;
+  const { sale, auth, attempt } = state;
+  const isWaiting = isBusy(state);
   // With tickets, a turn is drawn before the start, so visitors may enter early.
-  const canWait = auth === 'jwt' && state === 'scheduled';
-  const isOpen = state === 'open' || canWait;
+  const canWait = auth === 'jwt' && saleState === 'scheduled';
+  const isOpen = saleState === 'open' || canWait;
   const most = Math.max(1, Math.min(sale.maxPerOrder, sale.remaining));
-  const asked = Math.min(units.value, most);
+  const units = Math.min(state.units, most);
   const label = {
     scheduled: canWait ? 'Enter the waiting room' : 'Not open yet',
-    open: `Buy for ${money(sale.priceCents * asked)}`,
+    open: `Buy for ${money(sale.priceCents * units)}`,
     paused: 'Paused',
     'sold-out': 'Sold out',
     ended: 'This sale has ended',
-  }[state];
+  }[saleState];
   return (
     <form
       class="stack"
       onSubmit={(event) => {
         event.preventDefault();
-        const given = String(new FormData(event.currentTarget).get('customer') ?? identity.value).trim();
-        if (!isBusy) {
-          if (given !== identity.value) become(given);
-          units.value = asked;
-          change.value = UNCHANGED;
-        }
-        if (isOpen) void buy(props);
+        const identity = String(new FormData(event.currentTarget).get('customer')).trim();
+        if (isOpen) dispatch({ is: 'pressed', identity, units });
       }}
     >
       <h2 tabIndex={-1}>Your order</h2>
-      <Customer auth={auth} isFixed={isBusy} />
-      {sale.maxPerOrder > 1 && <Stepper most={most} value={asked} isFixed={isBusy || !isOpen} />}
-      <button type="submit" class="primary large" disabled={!isOpen} aria-disabled={isBusy}>
-        {isBusy ? 'One moment…' : label}
+      <Customer {...view} />
+      {sale.maxPerOrder > 1 && <Stepper {...view} {...{ most, units }} isFixed={isWaiting || !isOpen} />}
+      <button type="submit" class="primary large" disabled={!isOpen} aria-disabled={isWaiting}>
+        {isWaiting ? 'One moment…' : label}
       </button>
-      {state === 'sold-out' && !isBusy && (
+      {saleState === 'sold-out' && !isWaiting && (
         <p class="small soft">
           Units become available again when orders are cancelled or expire. This page shows them at once.
         </p>
       )}
-      {state === 'open' && kind === 'idle' && (
+      {saleState === 'open' && attempt.kind === 'idle' && (
         <p class="small soft">
           {sale.maxPerOrder === 1
             ? 'One per customer, even if you press twice.'
@@ -132,20 +93,22 @@ function BuyForm(props: Props) {
   );
 }
 
-function Customer({ auth, isFixed }: { auth: Auth; isFixed: boolean }) {
+function Customer({ state, dispatch }: View) {
+  const isFixed = isBusy(state);
   const common = {
     name: 'customer',
     required: true,
     autocomplete: 'off',
     spellcheck: false,
     readOnly: isFixed,
-    value: identity.value,
+    // Not `value`: each event of the sale would set what the visitor is typing.
+    defaultValue: state.identity,
     // A visitor who cannot buy has an order to look at, perhaps.
     onChange: ({ currentTarget }: { currentTarget: HTMLInputElement }) => {
-      if (!isFixed && currentTarget.checkValidity()) become(currentTarget.value.trim());
+      if (currentTarget.checkValidity()) dispatch({ is: 'named', identity: currentTarget.value.trim() });
     },
   };
-  return auth === 'jwt' ? (
+  return state.auth === 'jwt' ? (
     <Field label="Your token" hint="The token that your shop’s sign-in gave you. It stays in this tab.">
       <input {...common} type="password" />
     </Field>
@@ -156,27 +119,12 @@ function Customer({ auth, isFixed }: { auth: Auth; isFixed: boolean }) {
   );
 }
 
-const WAITS: Readonly<Record<WaitReason, readonly [Tone, string, string]>> = {
-  busy: ['warn', 'The shop is very busy', 'You have not bought anything yet. The page tries again'],
-  limit: ['warn', 'Too many requests', 'You have not bought anything yet. The page tries again'],
-  unknown: [
-    'warn',
-    'No response came, and your order may exist',
-    'A retry finds or places your order, and never buys twice. The page tries again',
-  ],
-  turn: ['good', 'You are in the waiting room', 'Keep this page open. It buys for you when your turn comes'],
-};
-
-const ALL_TAKEN: readonly [Tone, string, string] = [
-  'warn',
-  'Every unit is taken at the moment',
-  'A unit comes back when an order is cancelled or expires. The page asks for one when your turn comes',
-];
-
 /** Announced by screen readers, without the running seconds. */
-function Progress({ purchase: state, auth, sale }: { purchase: Purchase; auth: Auth; sale: Sale }) {
-  switch (state.kind) {
-    case 'asking':
+function Progress({ state, dispatch }: View) {
+  const { attempt } = state;
+  switch (attempt.kind) {
+    case 'ticket':
+    case 'ordering':
       return <p class="soft">Placing your order…</p>;
     case 'proving':
       return (
@@ -185,12 +133,11 @@ function Progress({ purchase: state, auth, sale }: { purchase: Purchase; auth: A
         </Notice>
       );
     case 'waiting': {
-      const isTaken = state.why === 'turn' && sale.remaining <= 0;
-      const [tone, title, text] = isTaken ? ALL_TAKEN : WAITS[state.why];
-      const leftMs = state.untilMs - now.value;
+      const [tone, title, text] = waitMessage(attempt, state.sale);
+      const leftMs = attempt.untilMs - now.value;
       return (
         <>
-          <Notice tone={tone} title={state.detail?.replace(/\.$/, '') ?? title}>
+          <Notice tone={tone} title={title}>
             {text}
             <span aria-hidden="true">
               {' '}
@@ -198,34 +145,35 @@ function Progress({ purchase: state, auth, sale }: { purchase: Purchase; auth: A
             </span>
             .
           </Notice>
-          <button type="button" class="slim" onClick={stop}>
+          <button type="button" class="slim" onClick={() => dispatch({ is: 'stopped' })}>
             Stop waiting
           </button>
         </>
       );
     }
-    case 'checking':
+    case 'looking':
       return (
         <Notice tone="warn" title="Looking for your order">
           A request may have placed it. This takes a few seconds.
         </Notice>
       );
     case 'refused':
-      return <Refused {...state} {...{ auth, sale }} />;
+      return <Said message={refusalMessage(attempt.problem, state)} />;
     default:
       return null;
   }
 }
 
 /** How many units, from one to the most that an order may have now. */
-function Stepper({ most, value, isFixed }: { most: number; value: number; isFixed: boolean }) {
+function Stepper(props: View & { most: number; units: number; isFixed: boolean }) {
+  const { most, units, isFixed, dispatch } = props;
   const step = (by: number, label: string) => (
     <button
       type="button"
       class="slim"
       aria-label={label}
-      disabled={isFixed || value + by < 1 || value + by > most}
-      onClick={() => (units.value = value + by)}
+      disabled={isFixed || units + by < 1 || units + by > most}
+      onClick={() => dispatch({ is: 'stepped', units: units + by })}
     >
       {by < 0 ? '−' : '+'}
     </button>
@@ -236,17 +184,19 @@ function Stepper({ most, value, isFixed }: { most: number; value: number; isFixe
         <b class="small">Units</b>
       </legend>
       {step(-1, 'One unit less')}
-      <output aria-live="polite">{value}</output>
+      <output aria-live="polite">{units}</output>
       {step(1, 'One unit more')}
     </fieldset>
   );
 }
 
-function Placed({ order: mine, auth, canPay }: { order: Order; auth: Auth; canPay: boolean }) {
+function Placed({ state, dispatch, order: mine }: View & { order: Order }) {
   const [tone, text] = ORDER_PILLS[mine.status];
   const isPending = mine.status === 'pending';
   const leftMs = Date.parse(mine.expiresAt) - now.value;
   const isOver = leftMs <= 0;
+  const isChanging = state.change === 'pending';
+  const press = (by: 'pay' | 'cancel') => dispatch({ is: 'changing', by, order: mine });
   return (
     <div class="stack">
       <div class="row apart">
@@ -263,12 +213,12 @@ function Placed({ order: mine, auth, canPay }: { order: Order; auth: Auth; canPa
       </dl>
       {isPending && (
         <div class="stack tight">
-          {canPay ? (
+          {state.canPay ? (
             <button
               type="button"
               class="primary large"
-              disabled={change.value.isPending || isOver}
-              onClick={() => pay(mine)}
+              disabled={isChanging || isOver}
+              onClick={() => press('pay')}
             >
               Pay {money(mine.amountCents)} (demo)
             </button>
@@ -277,36 +227,11 @@ function Placed({ order: mine, auth, canPay }: { order: Order; auth: Auth; canPa
               Pay with your payment provider. This page shows the payment when it arrives.
             </p>
           )}
-          <button type="button" disabled={change.value.isPending} onClick={() => cancel(mine, auth)}>
+          <button type="button" disabled={isChanging} onClick={() => press('cancel')}>
             Cancel the order
           </button>
         </div>
       )}
     </div>
-  );
-}
-
-function Closed({ order: { status, paidAt }, isOpen }: { order: Order; isOpen: boolean }) {
-  const next = isOpen && 'You can place a new order.';
-  if (status === 'refund-due' && paidAt !== null)
-    return (
-      <Notice tone="warn" title="Your order is refunded">
-        The shop has cancelled it. You will get back what you paid. {next}
-      </Notice>
-    );
-  if (status === 'refund-due')
-    return (
-      <Notice tone="warn" title="Your payment came too late">
-        You will get a refund. It was no longer reserved for you.
-      </Notice>
-    );
-  return status === 'expired' ? (
-    <Notice tone="warn" title="Your order expired">
-      It was not paid in time, so nothing is reserved any more. {next}
-    </Notice>
-  ) : (
-    <Notice tone="plain" title="Your order is cancelled">
-      Nothing is reserved for you any more. {next}
-    </Notice>
   );
 }

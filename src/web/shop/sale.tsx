@@ -1,59 +1,32 @@
 /** One sale: countdown, stock, and the visitor's order. */
-import { signal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
 import { type SaleState, stateOf } from '../../domain/sale.ts';
-import type { Sale, SaleEvent } from '../ui/api.ts';
+import type { Sale } from '../ui/answers.ts';
 import { clock, count, dateTime, money } from '../ui/format.ts';
 import { Bar, Pill, StatePill } from '../ui/parts.tsx';
-import { listen } from '../ui/stream.ts';
-import { now, serverNow, setClock } from '../ui/time.ts';
-import type { Auth } from './customer.ts';
+import { now, serverNow } from '../ui/time.ts';
+import type { Page } from './effects.ts';
 import { YourOrder } from './order.tsx';
 
-export interface SaleData {
-  readonly now: number;
-  readonly sale: Sale;
-  readonly auth: Auth;
-  readonly canPay: boolean;
-  readonly proofWorker: string;
-}
-
-export const SalePage = ({ data }: { data: SaleData }) => {
-  useEffect(() => follow(data.sale), [data]);
-  const current: Sale = { ...data.sale, ...latest.value };
+export const SalePage = ({ page: { state, dispatch } }: { page: Page }) => {
+  const { sale, isLive } = state.value;
   // By the server's clock, so the button is enabled on time rather than with the next event.
-  const state = stateOf(current, Math.max(now.value, serverNow()));
+  const saleState = stateOf(sale, Math.max(now.value, serverNow()));
   return (
     <div class="wide shop">
       <section class="stack product" aria-label="The sale">
         <div class="row">
-          <StatePill state={state} />
-          {!isLive.value && <Pill tone="plain">Reconnecting</Pill>}
+          <StatePill state={saleState} />
+          {!isLive && <Pill tone="plain">Reconnecting</Pill>}
         </div>
-        <h1 dir="auto">{current.name}</h1>
-        <p class="price">{money(current.priceCents)}</p>
-        <Countdown sale={current} state={state} />
-        <Stock sale={current} isMain={state !== 'scheduled'} />
+        <h1 dir="auto">{sale.name}</h1>
+        <p class="price">{money(sale.priceCents)}</p>
+        <Countdown sale={sale} state={saleState} />
+        <Stock sale={sale} isMain={saleState !== 'scheduled'} />
       </section>
-      <YourOrder {...data} sale={current} state={state} />
+      <YourOrder state={state.value} dispatch={dispatch} saleState={saleState} />
     </div>
   );
 };
-
-const latest = signal<Partial<SaleEvent>>({});
-const isLive = signal(true);
-
-function follow({ id }: Sale): () => void {
-  return listen<SaleEvent>(`/sales/${id}/events`, '', {
-    onEvent({ now: serverMs, ...event }) {
-      setClock(serverMs);
-      latest.value = event;
-    },
-    onLive(live) {
-      isLive.value = live;
-    },
-  });
-}
 
 function Countdown({ sale, state }: { sale: Sale; state: SaleState }) {
   const until = state === 'scheduled' ? sale.startsAt : state === 'open' ? sale.endsAt : null;

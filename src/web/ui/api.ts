@@ -1,42 +1,6 @@
 /** Requests to the service that served the page. Every result is a value, including a missing response. */
-import type * as z from 'zod';
-import type {
-  auditSchema,
-  orderSchema,
-  placedOrderSchema,
-  saleEventSchema,
-  saleRefundSchema,
-  saleSchema,
-  strategiesSchema,
-  ticketSchema,
-} from '../../http/answer-schemas.ts';
 import type { ProblemSlug } from '../../http/problems.ts';
-
-export type Sale = z.output<typeof saleSchema>;
-export type SaleEvent = z.output<typeof saleEventSchema>;
-export type Order = z.output<typeof orderSchema>;
-export type PlacedOrder = z.output<typeof placedOrderSchema>;
-export type Ticket = z.output<typeof ticketSchema>;
-export type Strategies = z.output<typeof strategiesSchema>;
-export type Audit = z.output<typeof auditSchema>;
-/** A refund of all orders of a sale. */
-export type SaleRefund = z.output<typeof saleRefundSchema>;
-
-export interface Problem {
-  readonly kind: 'problem';
-  readonly slug: ProblemSlug;
-  readonly detail: string;
-  readonly status: number;
-  /** See `retryMsOf`. */
-  readonly retryMs: number | null;
-  readonly body: Readonly<Record<string, unknown>>;
-}
-
-export type Answer<T> =
-  | { readonly kind: 'ok'; readonly status: number; readonly body: T }
-  | Problem
-  /** No response came: the request may have taken effect. */
-  | { readonly kind: 'lost' };
+import type { Answer, Problem } from './answers.ts';
 
 export interface RequestOptions {
   /** A body makes it a POST, unless another method is named. */

@@ -1,0 +1,77 @@
+/** What the page says about an attempt and about an order that is closed. */
+import type { Order, Problem, Sale } from '../ui/answers.ts';
+import type { Attempt, State, WaitReason } from './state.ts';
+
+export type Message = readonly [tone: 'good' | 'warn' | 'bad' | 'plain', title: string, text: string];
+
+const WAITS: Readonly<Record<WaitReason, Message>> = {
+  busy: ['warn', 'The shop is very busy', 'You have not bought anything yet. The page tries again'],
+  limit: ['warn', 'Too many requests', 'You have not bought anything yet. The page tries again'],
+  unknown: [
+    'warn',
+    'No response came, and your order may exist',
+    'A retry finds or places your order, and never buys twice. The page tries again',
+  ],
+  turn: ['good', 'You are in the waiting room', 'Keep this page open. It buys for you when your turn comes'],
+};
+
+const ALL_TAKEN: Message = [
+  'warn',
+  'Every unit is taken at the moment',
+  'A unit comes back when an order is cancelled or expires. The page asks for one when your turn comes',
+];
+
+/** The time that is left follows it. */
+export function waitMessage({ why, detail }: Extract<Attempt, { kind: 'waiting' }>, sale: Sale): Message {
+  const [tone, title, text] = why === 'turn' && sale.remaining <= 0 ? ALL_TAKEN : WAITS[why];
+  return [tone, detail?.replace(/\.$/, '') ?? title, text];
+}
+
+/** Why a purchase was refused. */
+export function refusalMessage({ slug, detail, body }: Problem, { auth, sale }: State): Message {
+  switch (slug) {
+    case 'sold-out':
+      return sale.remaining > 0
+        ? ['warn', 'Every unit was taken', 'You were not charged. A unit is free again: try again.']
+        : ['bad', 'Sold out', 'Another customer got the last unit. You were not charged.'];
+    case 'not-enough-units':
+      return ['warn', `Only ${body.remaining} left`, 'You were not charged. Choose fewer, and try again.'];
+    case 'sale-not-open':
+      if (body.reason === 'paused')
+        return ['warn', 'The sale is paused', 'You were not charged. Try again when it goes on.'];
+      return body.reason === 'ended'
+        ? ['bad', 'The sale has ended', 'You were not charged.']
+        : ['warn', 'The sale is not open yet', 'Try again when the countdown ends.'];
+    case 'unauthorized': {
+      const text = 'The token is missing, expired, or not for this shop.';
+      return ['bad', 'Please sign in again', auth === 'jwt' ? text : detail];
+    }
+    default:
+      return ['bad', 'The request failed', detail];
+  }
+}
+
+/** Why the visitor's latest order is none any more. */
+export function closedMessage({ status, paidAt }: Order, isOpen: boolean): Message {
+  const next = isOpen ? ' You can place a new order.' : '';
+  if (status === 'refund-due' && paidAt !== null) {
+    const text = 'The shop has cancelled it. You will get back what you paid.';
+    return ['warn', 'Your order is refunded', text + next];
+  }
+  if (status === 'refund-due') {
+    const text = 'You will get a refund. It was no longer reserved for you.';
+    return ['warn', 'Your payment came too late', text];
+  }
+  return status === 'expired'
+    ? ['warn', 'Your order expired', `It was not paid in time, so nothing is reserved any more.${next}`]
+    : ['plain', 'Your order is cancelled', `Nothing is reserved for you any more.${next}`];
+}
+
+/** Why the latest payment or cancellation failed, or the order itself; null: it did not. */
+export function failureMessage(change: State['change']): string | null {
+  if (change === null || change === 'pending') return null;
+  if (change === 'gone') return 'Your order was not placed. You were not charged.';
+  if (change.kind === 'lost') return 'No response came. The page looks whether it took effect.';
+  if (change.kind === 'problem') return change.detail;
+  return 'result' in change.body ? `The payment has no effect: ${change.body.reason}.` : null;
+}

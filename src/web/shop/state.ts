@@ -1,0 +1,384 @@
+/**
+ * The page of a sale as one state machine without effects: the sale, the visitor's attempt to buy, and the visitor's order. `reduce` gives
+ * the next state and, in its `todo`, the tasks to run; effects.ts runs them and reports how each ended. The attempt is that of a
+ * well-behaved client: repeated presses and retries lead to one order.
+ *
+ *   idle ──press──▶ ordering ──200, 201, 202──▶ placed ──the order is read──▶ idle
+ *                    │  ▲
+ *     busy, too many │  │ after `Retry-After`: the same request again
+ *     no answer      │  │ after 4 s: finds or places the order
+ *     turn           ▼  │ when the turn of the ticket comes
+ *                   waiting ──stop──▶ idle
+ *        any other problem ──▶ refused
+ *
+ * Where an order of an earlier request may exist, a stop and a refusal lead to looking first, until none can be placed any more. An active
+ * order that is read ends any attempt. With AUTH=jwt a ticket comes first (ticket, proving); see docs/reference/tickets.md.
+ */
+import type { Answer, Order, PlacedOrder, Problem, Sale, SaleEvent, Ticket } from '../ui/answers.ts';
+
+/** Data that the server embeds in the page. */
+export interface SaleData {
+  readonly now: number;
+  readonly sale: Sale;
+  readonly auth: 'none' | 'jwt';
+  readonly canPay: boolean;
+  readonly proofWorker: string;
+}
+
+export type WaitReason = 'busy' | 'limit' | 'unknown' | 'turn';
+
+export type Attempt =
+  | { readonly kind: 'idle' | 'ticket' | 'proving' | 'ordering' }
+  /** @param detail what the service says is wrong @param untilMs by the server's clock */
+  | {
+      readonly kind: 'waiting';
+      readonly why: WaitReason;
+      readonly detail: string | null;
+      readonly untilMs: number;
+    }
+  /** @param problem of the refusal to show if there is no order; null: the visitor stopped */
+  | { readonly kind: 'looking'; readonly problem: Problem | null }
+  | { readonly kind: 'placed'; readonly orderId: string }
+  | { readonly kind: 'refused'; readonly problem: Problem };
+
+/** The answer to a payment that belongs to no order, or to one of another price. */
+export interface Unmatched {
+  readonly result: 'unmatched';
+  readonly reason: string;
+}
+
+export interface State extends Omit<SaleData, 'now'> {
+  /** Whether events of the sale arrive. */
+  readonly isLive: boolean;
+  /** A name with AUTH=none, the issuer's token with AUTH=jwt; empty: not chosen yet. */
+  readonly identity: string;
+  /** Units that the visitor asks for. */
+  readonly units: number;
+  readonly attempt: Attempt;
+  readonly ticket: Ticket | null;
+  /** Tickets that were not accepted, one after the other. */
+  readonly invalidTickets: number;
+  /** Whether a reload enters the waiting room again. */
+  readonly isQueued: boolean;
+  /** When a request ended that may have placed an order, by the server's clock; null: none may have. */
+  readonly doubtMs: number | null;
+  readonly order: Order | null;
+  /** An order is accepted, and its commit follows. */
+  readonly isUncommitted: boolean;
+  /** Whether the latest read of the order failed. */
+  readonly isUnread: boolean;
+  /** The latest payment or cancellation, or that the order was accepted, but not committed. */
+  readonly change: 'pending' | 'gone' | Answer<Order | Unmatched> | null;
+  /** The latest read while it lasts, and when it was sent. The answer of an earlier one may be old. */
+  readonly reading: { readonly id: number; readonly sentMs: number } | null;
+  /** The task that the attempt waits for. The ends of its earlier ones do not count. */
+  readonly awaited: number | null;
+  readonly tasks: number;
+  /** Tasks that follow the latest event. */
+  readonly todo: readonly { readonly id: number; readonly task: Task }[];
+}
+
+export type Task =
+  | { readonly do: 'ticket'; readonly proof?: { readonly challenge: string; readonly nonce: string } }
+  | { readonly do: 'proof'; readonly challenge: string; readonly bits: number }
+  | { readonly do: 'order' | 'read' }
+  | { readonly do: 'wait'; readonly ms: number }
+  | { readonly do: 'pay' | 'cancel'; readonly order: Order };
+
+/** How a task ended. */
+export type Outcome =
+  | { readonly of: 'ticket'; readonly answer: Answer<Ticket> }
+  /** @param nonce null: the worker cannot be loaded */
+  | { readonly of: 'proof'; readonly challenge: string; readonly nonce: string | null }
+  | { readonly of: 'order'; readonly answer: Answer<PlacedOrder> }
+  | { readonly of: 'wait' }
+  | { readonly of: 'read'; readonly answer: Answer<Order> }
+  | { readonly of: 'change'; readonly answer: Answer<Order | Unmatched> };
+
+export type PageEvent =
+  /** @param saved what `saved` returned before a reload */
+  | { readonly is: 'opened'; readonly saved: string }
+  | { readonly is: 'sale'; readonly sale: Omit<SaleEvent, 'now'> }
+  | { readonly is: 'live'; readonly isLive: boolean }
+  | { readonly is: 'named'; readonly identity: string }
+  | { readonly is: 'stepped'; readonly units: number }
+  | { readonly is: 'pressed'; readonly identity: string; readonly units: number }
+  | { readonly is: 'stopped' }
+  | { readonly is: 'changing'; readonly by: 'pay' | 'cancel'; readonly order: Order }
+  /** From time to time, while the page is visible. */
+  | { readonly is: 'ticked' }
+  | { readonly is: 'ended'; readonly id: number; readonly outcome: Outcome };
+
+/** @param jitterMs added to a wait, so that customers who were refused together do not repeat together */
+export interface Moment {
+  readonly nowMs: number;
+  readonly jitterMs: number;
+}
+
+export const UNKNOWN_MS = 4_000;
+export const BUSY_MS = 1_000;
+/** For so long after its end, a request without a definite answer may place an order. */
+const EFFECT_MS = 10_000;
+/** Tickets that are taken one after the other because the service accepts none of them. */
+const MAX_RENEWALS = 3;
+/** A payment may come, also too late, or a refund. */
+const MAY_CHANGE: ReadonlySet<string | undefined> = new Set(['pending', 'paid', 'expired', 'cancelled']);
+const IDLE: Attempt = { kind: 'idle' };
+const NO_TICKET = { ticket: null, invalidTickets: 0, isQueued: false };
+
+export const initial = ({ now: _now, ...data }: SaleData, identity: string): State => ({
+  ...data,
+  ...NO_TICKET,
+  ...{ isLive: true, identity, units: 1, attempt: IDLE, doubtMs: null },
+  ...{ order: null, isUncommitted: false, isUnread: false, change: null },
+  ...{ reading: null, awaited: null, tasks: 0, todo: [] },
+});
+
+/** Whether the customer has it, rather than may place another. */
+export const isActive = ({ status }: Order): boolean => status === 'pending' || status === 'paid';
+
+/** Whether a repeat at once gets the same answer. */
+export const isFinal = (answer: Answer<unknown>): boolean =>
+  answer.kind === 'problem' && answer.status < 500 && answer.status !== 429;
+
+const isInProgress = ({ attempt: { kind } }: State): boolean =>
+  kind !== 'idle' && kind !== 'refused' && kind !== 'placed';
+
+/** Whether a press of the button does nothing. */
+export const isBusy = (state: State): boolean => isInProgress(state) || state.attempt.kind === 'placed';
+
+/** Whether the order is not known. An attempt in progress finds it without another read. */
+export const isSought = (state: State): boolean => state.isUnread && !isInProgress(state);
+
+export const isUnauthorized = ({ attempt }: State): boolean =>
+  attempt.kind === 'refused' && attempt.problem.slug === 'unauthorized';
+
+const mayExist = ({ doubtMs, attempt }: State): boolean => doubtMs !== null || attempt.kind === 'ordering';
+
+/** The subject of the visitor's token, which a renewed token has, too; empty: there is none. */
+function subjectOf(identity: string): string {
+  const payload = identity.split('.')[1] ?? '';
+  try {
+    return String(JSON.parse(atob(payload.replaceAll('-', '+').replaceAll('_', '/'))).sub ?? '');
+  } catch {
+    return '';
+  }
+}
+
+/** What a reload needs to enter the waiting room again, for the same customer and number of units; null: nothing. */
+export const saved = (state: State): string | null =>
+  state.isQueued && isInProgress(state)
+    ? `${state.sale.id} ${state.units} ${mayExist(state)} ${subjectOf(state.identity)}`
+    : null;
+
+export function reduce(before: State, event: PageEvent, at: Moment): State {
+  const state: State = { ...before, todo: [] };
+  switch (event.is) {
+    case 'opened':
+      return resume(read(state, at), event.saved, at);
+    case 'sale':
+      return { ...state, sale: { ...state.sale, ...event.sale } };
+    case 'live':
+      return { ...state, isLive: event.isLive };
+    case 'stepped':
+      return { ...state, units: event.units };
+    case 'named':
+      return isBusy(state) ? state : read(named(state, event.identity), at);
+    case 'pressed':
+      if (isBusy(state)) return state;
+      return request({ ...named(state, event.identity), units: event.units, change: null, ...NO_TICKET });
+    case 'stopped':
+      return look({ ...state, isQueued: false }, null, at);
+    case 'changing':
+      return begin({ ...state, change: 'pending' }, { do: event.by, order: event.order });
+    case 'ticked':
+      return state.reading === null && mayBeNew(state) ? read(state, at) : state;
+    case 'ended':
+      return ended(state, event, at);
+  }
+}
+
+function resume(state: State, text: string, { nowMs }: Moment): State {
+  const [saleId, units, doubt, ...subject] = text.split(' ');
+  if (saleId !== String(state.sale.id) || subject.join(' ') !== subjectOf(state.identity)) return state;
+  return request({
+    ...state,
+    units: Number(units),
+    isQueued: true,
+    doubtMs: doubt === 'true' ? nowMs : null,
+  });
+}
+
+function named(state: State, identity: string): State {
+  if (identity === state.identity) return state;
+  const isRenewed = subjectOf(identity) !== '' && subjectOf(identity) === subjectOf(state.identity);
+  return { ...state, identity, order: isRenewed ? state.order : null, isUnread: false, reading: null };
+}
+
+function mayBeNew(state: State): boolean {
+  const { isUncommitted, attempt, order } = state;
+  const isAwaited = isUncommitted || attempt.kind === 'placed' || attempt.kind === 'looking';
+  return isAwaited || isSought(state) || MAY_CHANGE.has(order?.status);
+}
+
+function begin(state: State, task: Task): State {
+  const id = state.tasks + 1;
+  return { ...state, tasks: id, todo: [...state.todo, { id, task }] };
+}
+
+/** Begins the only task that the attempt waits for. */
+function proceed(state: State, attempt: Attempt, task: Task): State {
+  const next = begin({ ...state, attempt }, task);
+  return { ...next, awaited: next.tasks };
+}
+
+/** Reads the order of the present identity. */
+function read(state: State, { nowMs }: Moment): State {
+  if (state.identity === '') return state;
+  const next = begin(state, { do: 'read' });
+  return { ...next, reading: { id: next.tasks, sentMs: nowMs } };
+}
+
+const request = (state: State): State =>
+  state.auth === 'jwt' && state.ticket === null
+    ? proceed(state, { kind: 'ticket' }, { do: 'ticket' })
+    : proceed(state, { kind: 'ordering' }, { do: 'order' });
+
+const finish = (state: State, attempt: Attempt): State => ({ ...state, attempt, awaited: null });
+
+/** @param problem see `Attempt` */
+const finishWithout = (state: State, problem: Problem | null): State =>
+  finish({ ...state, doubtMs: null }, problem === null ? IDLE : { kind: 'refused', problem });
+
+/** Ends the attempt; where an order may exist, once it is found or none can be placed any more. */
+function look(state: State, problem: Problem | null, at: Moment): State {
+  if (!mayExist(state)) return finishWithout(state, problem);
+  const looking = finish(state, { kind: 'looking', problem });
+  return read({ ...looking, doubtMs: state.doubtMs ?? at.nowMs }, at);
+}
+
+function ended(state: State, { id, outcome }: Extract<PageEvent, { is: 'ended' }>, at: Moment): State {
+  if (outcome.of === 'change') return changed(state, outcome.answer);
+  if (outcome.of === 'read')
+    return state.reading?.id === id ? seen(state, outcome.answer, state.reading.sentMs) : state;
+  if (state.awaited !== id) return state;
+  switch (outcome.of) {
+    case 'wait':
+      return request(state);
+    case 'ticket':
+      return ticketed(state, outcome.answer, at);
+    case 'proof': {
+      const { challenge, nonce } = outcome;
+      if (nonce === null) return settle(state, { kind: 'lost' }, at);
+      return proceed(state, state.attempt, { do: 'ticket', proof: { challenge, nonce } });
+    }
+    case 'order':
+      return ordered(state, outcome.answer, at);
+  }
+}
+
+function ticketed(state: State, answer: Answer<Ticket>, at: Moment): State {
+  if (answer.kind === 'ok') {
+    const ms = Date.parse(answer.body.notBefore) - at.nowMs;
+    return pause({ ...state, ticket: answer.body, isQueued: true }, { why: 'turn', ms }, at);
+  }
+  const isAsked = answer.kind === 'problem' && answer.slug === 'proof-required';
+  if (!isAsked || state.attempt.kind === 'proving') return settle(state, answer, at);
+  const { challenge, bits } = answer.body;
+  return proceed(
+    state,
+    { kind: 'proving' },
+    { do: 'proof', challenge: String(challenge), bits: Number(bits) },
+  );
+}
+
+function ordered(state: State, answer: Answer<PlacedOrder>, at: Moment): State {
+  if (answer.kind === 'ok') {
+    const placed = finish(state, { kind: 'placed', orderId: answer.body.orderId });
+    return read({ ...placed, doubtMs: null }, at);
+  }
+  const isInvalid = answer.kind === 'problem' && answer.slug === 'invalid-ticket';
+  const invalidTickets = isInvalid ? state.invalidTickets + 1 : 0;
+  if (isInvalid && invalidTickets <= MAX_RENEWALS)
+    return pause({ ...state, invalidTickets, ticket: null }, { why: 'busy', ms: BUSY_MS + at.jitterMs }, at);
+  return settle({ ...state, invalidTickets }, answer, at);
+}
+
+type Failed = Exclude<Answer<never>, { kind: 'ok' }>;
+
+/** What follows an answer without an order: a wait, or the end of the attempt. */
+function settle(state: State, answer: Failed, at: Moment): State {
+  const next = pauseAfter(answer, at);
+  const isOrder = state.attempt.kind === 'ordering';
+  if (next === null) return look({ ...state, attempt: IDLE }, answer as Problem, at);
+  if (next.why !== 'unknown') return pause(state, next, at);
+  if (isOrder) return pause({ ...state, doubtMs: at.nowMs }, next, at);
+  // A request for a ticket places no order.
+  return pause(state, state.doubtMs === null ? { ...next, why: 'busy' } : next, at);
+}
+
+/** A wait before the next request of an attempt. */
+interface Pause {
+  readonly why: WaitReason;
+  readonly ms: number;
+  readonly detail?: string;
+}
+
+function pause(state: State, { why, ms, detail }: Pause, { nowMs }: Moment): State {
+  if (ms <= 0) return request(state);
+  const waiting = { kind: 'waiting', why, detail: detail ?? null, untilMs: nowMs + ms } as const;
+  return proceed(state, waiting, { do: 'wait', ms });
+}
+
+/** @returns null: the answer is final */
+function pauseAfter(answer: Failed, { jitterMs }: Moment): Pause | null {
+  if (answer.kind === 'lost') return { why: 'unknown', ms: UNKNOWN_MS + jitterMs };
+  const ms = (answer.retryMs ?? BUSY_MS) + jitterMs;
+  switch (answer.slug) {
+    case 'busy':
+      return { why: 'busy', ms };
+    case 'too-many-requests':
+      return { why: 'limit', ms, detail: answer.detail };
+    case 'too-early':
+      return { why: 'turn', ms: answer.retryMs ?? BUSY_MS };
+    case 'unknown-outcome':
+    case 'internal-error':
+      return { why: 'unknown', ms: (answer.retryMs ?? UNKNOWN_MS) + jitterMs };
+    default:
+      return null;
+  }
+}
+
+/** A read of the order ended. @param sentMs when it was sent */
+function seen(before: State, answer: Answer<Order>, sentMs: number): State {
+  const isUncommitted = answer.kind === 'problem' && answer.body.reason === 'order-not-committed';
+  const isUnread = answer.kind !== 'ok' && !isUncommitted && !isFinal(answer);
+  const state: State = { ...before, reading: null, isUncommitted, isUnread };
+  if (answer.kind === 'ok') return known(state, answer.body, sentMs);
+  if (answer.kind === 'lost') return state;
+  if (answer.slug === 'unknown-order') return known(state, null, sentMs);
+  const isLooking = state.attempt.kind === 'looking' && isFinal(answer);
+  const isRefused = isLooking || (answer.slug === 'unauthorized' && !isInProgress(state));
+  return isRefused ? finish(state, { kind: 'refused', problem: answer }) : state;
+}
+
+/** @param order the latest one; null: there is none @param sentMs see `seen` */
+function known(before: State, order: Order | null, sentMs: number): State {
+  const { attempt, change, doubtMs } = before;
+  const isLost = change !== null && typeof change === 'object' && change.kind === 'lost';
+  const isOther = before.order?.orderId !== order?.orderId && change !== 'pending';
+  const state: State = { ...before, order, change: isLost || isOther ? null : change };
+  if (order !== null && isActive(order)) return finish({ ...state, doubtMs: null }, IDLE);
+  // With CONFIRM=accepted, Postgres may have had no unit for it.
+  if (attempt.kind === 'placed')
+    return finish({ ...state, ...(order?.orderId !== attempt.orderId && { change: 'gone' }) }, IDLE);
+  if (attempt.kind === 'looking' && sentMs >= (doubtMs ?? 0) + EFFECT_MS)
+    return finishWithout(state, attempt.problem);
+  return isUnauthorized(state) ? finish(state, IDLE) : state;
+}
+
+/** The service has answered a payment or a cancellation. */
+function changed(state: State, answer: Answer<Order | Unmatched>): State {
+  if (answer.kind !== 'ok' || 'result' in answer.body) return { ...state, change: answer };
+  return { ...state, change: null, order: answer.body, reading: null }; // a read in flight may have been earlier
+}

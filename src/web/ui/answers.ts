@@ -1,0 +1,39 @@
+/** Answers of the service, as values: also a missing response is one. */
+import type * as z from 'zod';
+import type {
+  auditSchema,
+  orderSchema,
+  placedOrderSchema,
+  saleEventSchema,
+  saleRefundSchema,
+  saleSchema,
+  strategiesSchema,
+  ticketSchema,
+} from '../../http/answer-schemas.ts';
+import type { ProblemSlug } from '../../http/problems.ts';
+
+export type Sale = z.output<typeof saleSchema>;
+export type SaleEvent = z.output<typeof saleEventSchema>;
+export type Order = z.output<typeof orderSchema>;
+export type PlacedOrder = z.output<typeof placedOrderSchema>;
+export type Ticket = z.output<typeof ticketSchema>;
+export type Strategies = z.output<typeof strategiesSchema>;
+export type Audit = z.output<typeof auditSchema>;
+/** A refund of all orders of a sale. */
+export type SaleRefund = z.output<typeof saleRefundSchema>;
+
+export interface Problem {
+  readonly kind: 'problem';
+  readonly slug: ProblemSlug;
+  readonly detail: string;
+  readonly status: number;
+  /** The pause that `Retry-After` asks for; null: there is none, or a proxy sent a date. */
+  readonly retryMs: number | null;
+  readonly body: Readonly<Record<string, unknown>>;
+}
+
+export type Answer<T> =
+  | { readonly kind: 'ok'; readonly status: number; readonly body: T }
+  | Problem
+  /** No response came: the request may have taken effect. */
+  | { readonly kind: 'lost' };

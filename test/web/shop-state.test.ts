@@ -1,0 +1,314 @@
+/** The page of a sale without a browser: what it sends, when, and what it knows and says in the end. */
+import { beforeEach, describe, expect, it } from 'vitest';
+import { closedMessage, failureMessage, refusalMessage, waitMessage } from '../../src/web/shop/messages.ts';
+import {
+  initial,
+  type Outcome,
+  type PageEvent,
+  reduce,
+  type State,
+  saved,
+  type Task,
+} from '../../src/web/shop/state.ts';
+import type { Answer, Order, Problem } from '../../src/web/ui/answers.ts';
+
+type Answers = Partial<Record<Task['do'], readonly unknown[]>>;
+const START_MS = Date.UTC(2026, 0, 1);
+const JITTER_MS = 500;
+
+let state: State;
+let nowMs = START_MS;
+let sent: { readonly atMs: number; readonly task: Task; readonly units: number }[];
+let waits: { readonly untilMs: number; readonly id: number }[];
+/** What tasks get, one after the other; the last one again and again. */
+let answers: Record<string, unknown[]>;
+
+function dispatch(event: PageEvent): void {
+  state = reduce(state, event, { nowMs, jitterMs: JITTER_MS });
+  for (const { id, task } of state.todo)
+    if (task.do === 'wait') waits.push({ untilMs: nowMs + task.ms, id });
+    else {
+      sent.push({ atMs: nowMs, task, units: state.units });
+      const all = answers[task.do] ?? [];
+      const answer = all.length > 1 ? all.shift() : all[0];
+      if (answer !== undefined) end(id, task, answer);
+    }
+}
+
+function end(id: number, task: Task, answer: unknown): void {
+  const of = task.do === 'pay' || task.do === 'cancel' ? 'change' : task.do;
+  const outcome = task.do === 'proof' ? { of, ...task, nonce: answer } : { of, answer };
+  dispatch({ is: 'ended', id, outcome: outcome as Outcome });
+}
+
+/** Lets time pass, on a visible page. */
+function pass(ms: number): void {
+  const endMs = nowMs + ms;
+  for (; nowMs < endMs; nowMs += 500) {
+    for (const wait of waits.filter(({ untilMs }) => untilMs <= nowMs)) {
+      waits = waits.filter((one) => one !== wait);
+      dispatch({ is: 'ended', id: wait.id, outcome: { of: 'wait' } });
+    }
+    if ((nowMs - START_MS) % 3_000 === 0) dispatch({ is: 'ticked' });
+  }
+}
+
+function script(next: Answers): void {
+  answers = Object.fromEntries(Object.entries(next).map(([name, all]) => [name, [...all]]));
+}
+/** Presses the button, and lets time pass. */
+function press(next: Answers, ms = 60_000): void {
+  script(next);
+  dispatch({ is: 'pressed', identity: state.identity, units: 1 });
+  pass(ms);
+}
+/** Reads that follow each other are one: the page keeps reading an order that may change. */
+const routes = (): string[] =>
+  sent.map(({ task }) => task.do).filter((one, n, all) => one !== 'read' || all[n - 1] !== 'read');
+const kind = (): string => state.attempt.kind;
+
+const token = (sub: string, rest = 's') =>
+  `h.${Buffer.from(JSON.stringify({ sub })).toString('base64url')}.${rest}`;
+/** Opens the page, as a reload does. */
+function open(auth: 'none' | 'jwt', text = '', next: Answers = {}): void {
+  const sale = { id: 1, name: 'Launch', remaining: 5, maxPerOrder: 1, paused: false };
+  const data = { now: nowMs, sale, auth, canPay: false, proofWorker: '' } as unknown as Parameters<
+    typeof initial
+  >[0];
+  state = initial(data, token('ann'));
+  sent = [];
+  waits = [];
+  script(next);
+  dispatch({ is: 'opened', saved: text });
+}
+beforeEach(() => {
+  nowMs = START_MS;
+  open('none', '', { read: [unknownOrder] });
+  sent = [];
+});
+
+const ok = (body: object) => ({ kind: 'ok', status: 200, body });
+const problem = (status: number, slug: string, retryMs: number | null = null, body: object = {}) =>
+  ({ kind: 'problem', status, slug, detail: `${slug}.`, retryMs, body }) as Problem;
+const lost: Answer<never> = { kind: 'lost' };
+const busy = problem(503, 'busy', 2_000);
+const soldOut = problem(409, 'sold-out');
+const unknownOrder = problem(404, 'unknown-order');
+const unauthorized = problem(401, 'unauthorized');
+const invalid = problem(401, 'invalid-ticket');
+const mine = (status = 'pending', orderId = 'o') => ({ orderId, status, paidAt: null }) as Order;
+const order = ok(mine());
+const ticket = (inMs = 0) => ok({ ticket: `t-${inMs}`, notBefore: new Date(nowMs + inMs).toISOString() });
+
+/** The visitor has the order, and nothing goes on. */
+function expectOrder(): void {
+  expect(state).toMatchObject({ attempt: { kind: 'idle' }, order: { orderId: 'o' }, doubtMs: null });
+  expect(saved(state)).toBeNull();
+}
+
+describe('the same request is sent again', () => {
+  it.each<[string, object, string, number]>([
+    ['busy', busy, 'busy', 2_000],
+    ['busy without Retry-After', problem(503, 'busy'), 'busy', 1_000],
+    ['too many', problem(429, 'too-many-requests', 3_000), 'limit', 3_000],
+    ['too early', problem(409, 'too-early', 5_000), 'turn', 5_000],
+    ['unknown', problem(503, 'unknown-outcome'), 'unknown', 4_000],
+    ['no answer', lost, 'unknown', 4_000],
+  ])('after %s', (_name, first, why, ms) => {
+    press({ order: [first, order], read: [order] }, 500);
+    expect(state.attempt).toMatchObject({ kind: 'waiting', why });
+    dispatch({ is: 'pressed', identity: 'other', units: 3 }); // does nothing
+    dispatch({ is: 'named', identity: 'other' });
+    expect(routes()).toEqual(['order']);
+    pass(ms + 1_000);
+    expectOrder();
+    expect(routes()).toEqual(['order', 'order', 'read']);
+    expect(sent[1]).toMatchObject({ atMs: START_MS + ms + (why === 'turn' ? 0 : JITTER_MS), units: 1 });
+  });
+});
+
+describe('a refusal', () => {
+  it('ends an attempt none of whose answers was lost', () => {
+    press({ order: [busy, soldOut] });
+    expect(state.attempt).toEqual({ kind: 'refused', problem: soldOut });
+    expect(routes()).toEqual(['order', 'order']);
+  });
+
+  it.each<['none' | 'jwt', Answers, string]>([
+    ['none', { order: [lost, soldOut], read: [lost, order] }, 'order order read'],
+    [
+      'jwt',
+      { ticket: [ticket(), soldOut], order: [lost, invalid], read: [order] },
+      'ticket order order ticket read',
+    ],
+  ])('after a lost answer is none, if the order is there (%s)', (auth, next, expected) => {
+    open(auth);
+    sent = [];
+    press(next);
+    expectOrder();
+    expect(routes().join(' ')).toBe(expected);
+  });
+
+  it('after a lost answer counts once no order can be placed any more', () => {
+    press({ order: [lost, soldOut], read: [unknownOrder] });
+    expect(state).toMatchObject({ attempt: { kind: 'refused', problem: soldOut }, doubtMs: null });
+    expect(sent.at(-1)!.atMs - START_MS).toBeGreaterThanOrEqual(10_000);
+  });
+});
+
+describe('a visitor who stops', () => {
+  it('sends nothing more, if no order can exist', () => {
+    press({ order: [busy] }, 500);
+    dispatch({ is: 'stopped' });
+    expect(kind()).toBe('idle');
+    pass(20_000);
+    expect(routes()).toEqual(['order']);
+  });
+
+  it('finds the order of a lost answer, or looks until none can be placed any more', () => {
+    press({ order: [lost] }, 500);
+    const waiting = { state, nowMs, waits };
+    script({ read: [unknownOrder, busy, lost, order] });
+    dispatch({ is: 'stopped' });
+    expect(kind()).toBe('looking');
+    pass(20_000);
+    expectOrder();
+    ({ state, nowMs, waits } = waiting);
+    script({ read: [unknownOrder] });
+    dispatch({ is: 'stopped' });
+    pass(20_000);
+    expect(state).toMatchObject({ attempt: { kind: 'idle' }, order: null, doubtMs: null });
+    expect(sent.at(-1)!.atMs - START_MS).toBeGreaterThanOrEqual(10_000);
+    expect(routes().filter((one) => one === 'order')).toHaveLength(1);
+  });
+});
+
+describe('with a ticket', () => {
+  beforeEach(() => {
+    open('jwt', '', { read: [unknownOrder] });
+    sent = [];
+  });
+
+  it('buys when its turn comes, also after a reload', () => {
+    press({ ticket: [ticket(90_000)] });
+    expect(state.attempt).toMatchObject({ kind: 'waiting', why: 'turn' });
+    expect([saved(state), routes()]).toEqual(['1 1 false ann', ['ticket']]);
+    open('jwt', '2 1 false ann');
+    open('jwt', '1 1 false ben');
+    expect(routes()).toEqual(['read']);
+    open('jwt', '1 3 false ann', { ticket: [ticket(30_000)], read: [unknownOrder, order], order: [order] });
+    pass(31_000);
+    expectOrder();
+    const bought = sent.find(({ task }) => task.do === 'order');
+    expect(bought).toMatchObject({ units: 3, atMs: START_MS + 90_000 });
+  });
+
+  it('proves that it works, and is busy when it cannot', () => {
+    const required = problem(401, 'proof-required', null, { challenge: 'c', bits: 9 });
+    press({ ticket: [required] }, 500);
+    expect([kind(), sent.at(-1)!.task]).toEqual(['proving', { do: 'proof', challenge: 'c', bits: 9 }]);
+    end(state.awaited!, sent.at(-1)!.task, 'n');
+    expect(sent.at(-1)!.task).toEqual({ do: 'ticket', proof: { challenge: 'c', nonce: 'n' } });
+    expect(kind()).toBe('refused');
+    press({ ticket: [required, ticket()], proof: [null, 'n'], order: [order], read: [order] }, 500);
+    expect(state.attempt).toMatchObject({ kind: 'waiting', why: 'busy' });
+    pass(10_000);
+    expectOrder();
+  });
+
+  it('takes another one for one that is not accepted, at most three in a row', () => {
+    press({ ticket: [ticket()], order: [busy, busy, busy, busy, invalid, order], read: [order] });
+    expectOrder();
+    expect(routes().filter((one) => one === 'ticket')).toHaveLength(2);
+    sent = [];
+    press({ ticket: [ticket()], order: [invalid] });
+    expect(state.attempt).toEqual({ kind: 'refused', problem: invalid });
+    expect(routes().filter((one) => one === 'ticket')).toHaveLength(4);
+  });
+
+  it('finds the order of a lost answer after a reload', () => {
+    press({ ticket: [ticket()], order: [lost] }, 500);
+    const text = saved(state)!;
+    expect(text).toBe('1 1 true ann');
+    open('jwt', text, { ticket: [soldOut], read: [lost, lost, order] });
+    pass(60_000);
+    expectOrder();
+  });
+});
+
+describe('the order', () => {
+  it('is read after it is placed, again until it is there; one that is not there was not placed', () => {
+    const uncommitted = problem(503, 'busy', 1_000, { reason: 'order-not-committed' });
+    press({ order: [order], read: [uncommitted] }, 500);
+    expect(state).toMatchObject({ attempt: { kind: 'placed' }, isUncommitted: true });
+    script({ read: [lost, ok(mine('cancelled', 'older'))] });
+    pass(3_000);
+    expect(state).toMatchObject({ isUncommitted: false, isUnread: true });
+    pass(3_000);
+    expect([kind(), failureMessage(state.change)]).toEqual([
+      'idle',
+      expect.stringContaining('was not placed'),
+    ]);
+  });
+
+  it('that is read late says nothing about what came meanwhile', () => {
+    open('none');
+    const { id } = state.reading!;
+    press({ order: [order], read: [order] }, 0);
+    end(id, { do: 'read' }, unknownOrder);
+    expectOrder();
+    script({ read: [], pay: [ok(mine('paid'))] });
+    dispatch({ is: 'ticked' });
+    const before = state.reading!.id;
+    dispatch({ is: 'changing', by: 'pay', order: mine() });
+    end(before, { do: 'read' }, order);
+    expect(state).toMatchObject({ change: null, order: { status: 'paid' } });
+  });
+
+  it('stays while its token is renewed, and not for another customer', () => {
+    open('jwt', '', { read: [order] });
+    script({ read: [unauthorized] });
+    pass(3_500);
+    expect(state).toMatchObject({ attempt: { kind: 'refused' }, order: { orderId: 'o' } });
+    script({ read: [order] });
+    dispatch({ is: 'named', identity: token('ann', 'renewed') });
+    expectOrder();
+    script({ read: [lost] });
+    dispatch({ is: 'named', identity: token('ben') });
+    expect(state).toMatchObject({ order: null, isUnread: true });
+  });
+
+  it('says whether a change took effect whose answer was lost', () => {
+    script({ cancel: [lost], read: [ok(mine('cancelled'))] });
+    dispatch({ is: 'changing', by: 'cancel', order: mine() });
+    expect(failureMessage(state.change)).toContain('No response came');
+    dispatch({ is: 'named', identity: state.identity });
+    expect(state).toMatchObject({ change: null, order: { status: 'cancelled' } });
+  });
+});
+
+it('says why', () => {
+  const of = (slug: string, body: object = {}, changes: object = {}) =>
+    refusalMessage(problem(409, slug, null, body), { ...state, sale: { ...state.sale, ...changes } })[1];
+  expect(of('sold-out')).toBe('Every unit was taken');
+  expect(of('sold-out', {}, { remaining: 0 })).toBe('Sold out');
+  expect(of('not-enough-units', { remaining: 1 })).toBe('Only 1 left');
+  expect(of('sale-not-open', { reason: 'paused' })).toBe('The sale is paused');
+  expect(of('sale-not-open', { reason: 'ended' })).toBe('The sale has ended');
+  expect(of('sale-not-open', { reason: 'scheduled' })).toBe('The sale is not open yet');
+  expect(of('unauthorized')).toBe('Please sign in again');
+  expect(of('other')).toBe('The request failed');
+
+  const wait = { kind: 'waiting', why: 'turn', detail: null, untilMs: 0 } as const;
+  expect(waitMessage(wait, { ...state.sale, remaining: 0 })[1]).toBe('Every unit is taken at the moment');
+  expect(waitMessage({ ...wait, why: 'limit', detail: 'Slow down.' }, state.sale)[1]).toBe('Slow down');
+
+  expect(closedMessage({ ...mine('refund-due'), paidAt: '2026' }, true)[1]).toBe('Your order is refunded');
+  expect(closedMessage(mine('refund-due'), true)[1]).toBe('Your payment came too late');
+  expect(closedMessage(mine('expired'), true)[2]).toContain('You can place a new order');
+  expect(closedMessage(mine('cancelled'), false)[1]).toBe('Your order is cancelled');
+  expect(failureMessage(problem(409, 'conflict'))).toBe('conflict.');
+  expect(failureMessage(ok({ result: 'unmatched', reason: 'no-order' }) as State['change'])).toContain(
+    'no-order',
+  );
+});
