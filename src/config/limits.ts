@@ -211,7 +211,7 @@ export const limits = {
   },
   /** Server-sent events: see http/broadcast.ts. */
   events: {
-    /** Intervals at which a process reads all watched sales, in one statement, and the metrics for the console. */
+    /** Intervals at which a process reads all watched sales, in one statement, and the health for the console. */
     salesEveryMs: 250,
     consoleEveryMs: 1_000,
     /**

@@ -128,7 +128,7 @@ function salePage(context: PageContext, page: Render, proofWorker: string): Requ
 }
 
 function consolePage(context: PageContext, page: Render): RequestHandler {
-  const data = { needsToken: context.adminTokens!.areSet, auth: authOf(context) };
+  const data = { needsToken: context.adminTokens!.areSet };
   const text = 'Without JavaScript, use the <a href="/docs">API</a>.';
   const body = `<noscript>${notice('The console needs JavaScript', text)}</noscript>`;
   const html = bodyOf('html', page({ title: 'Console', current: '/console', script: 'console', data, body }));

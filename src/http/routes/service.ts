@@ -63,7 +63,7 @@ export const serviceRoutes = {
 };
 
 /** The metrics of all processes, as Prometheus reads them. */
-export const metricsText = async ({ metricsOfAll, instruments }: ServiceContext): Promise<string> =>
+const metricsText = async ({ metricsOfAll, instruments }: ServiceContext): Promise<string> =>
   (await metricsOfAll?.()) ?? (await instruments.registry.metrics());
 
 /** Runs all checks concurrently. @returns `ok` or the error by store */

@@ -1,10 +1,8 @@
-/** Health of the service, with advice, and the guarantees of its strategy. */
+/** Health of the service, with advice, and the guarantees of its strategy. Rates, latencies and queues: see the dashboard of Grafana. */
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import type { Strategies } from '../ui/answers.ts';
-import { compact, count } from '../ui/format.ts';
-import { Fact, Live, Notice, Pill } from '../ui/parts.tsx';
-import { type ConsoleEvent, hasRedis } from './live.tsx';
+import type { Health, Strategies } from '../ui/answers.ts';
+import { Live, Notice, Pill } from '../ui/parts.tsx';
 import { asAdmin } from './token.ts';
 
 /** Advice for operators when background work fails, by loop. */
@@ -23,18 +21,22 @@ const ADVICE: Readonly<Record<string, string>> = {
   local: 'The data of the local stores is at risk. Use your own stores.',
 };
 
+export const health = signal<Health | null>(null);
+/** A service on Postgres alone has none. */
+const hasRedis = (): boolean => health.value !== null && 'redis' in health.value.stores;
+
 /** What is wrong, with advice. */
-export function Troubles({ event }: { event: ConsoleEvent | null }) {
+export function Troubles() {
   return (
     <Live>
-      {Object.entries(event?.stores ?? {})
+      {Object.entries(health.value?.stores ?? {})
         .filter(([, state]) => state !== 'ok')
         .map(([name, state]) => (
           <Notice key={name} tone="bad" title={`${nameOf(name)} does not answer`}>
             {state}. Purchases that need it get 503; no order is lost. See docs/how-to/recover.md.
           </Notice>
         ))}
-      {event?.degraded.map(({ what, detail }) => (
+      {health.value?.degraded.map(({ what, detail }) => (
         <Notice key={what} tone="warn" title={`Degraded: ${what}`}>
           {detail}. {ADVICE[what] ?? 'See docs/how-to/recover.md.'}
         </Notice>
@@ -45,9 +47,10 @@ export function Troubles({ event }: { event: ConsoleEvent | null }) {
 
 const nameOf = (store: string): string => store[0]!.toUpperCase() + store.slice(1);
 
-export function Health({ event }: { event: ConsoleEvent | null }) {
-  const stores = Object.entries(event?.stores ?? {});
-  const tasks = Object.entries(event?.tasks ?? {}).filter(([, n]) => n > 0);
+export function Stores() {
+  if (health.value === null) return null;
+  const { degraded } = health.value;
+  const stores = Object.entries(health.value.stores);
   return (
     <section class="card stack" aria-label="Health">
       <h2>Health</h2>
@@ -58,25 +61,8 @@ export function Health({ event }: { event: ConsoleEvent | null }) {
           </Pill>
         ))}
       </div>
-      {event !== null && event.degraded.length === 0 && stores.every(([, state]) => state === 'ok') && (
+      {degraded.length === 0 && stores.every(([, state]) => state === 'ok') && (
         <p class="soft small">All stores respond. Background work is up to date.</p>
-      )}
-      {event !== null && (
-        <dl class="facts">
-          {hasRedis() && (
-            <>
-              <Fact term="Units repaired in Redis since the start" text={count(event.driftUnits)} />
-              <Fact term="Abandoned reservations resolved since the start" text={count(event.reaped)} />
-            </>
-          )}
-          <Fact
-            term="Open tasks"
-            text={tasks.length === 0 ? 'none' : tasks.map(([state, n]) => `${count(n)} ${state}`).join(', ')}
-          />
-          <Fact term="Concurrency limit" text={count(event.limit)} />
-          <Fact term="CPU" text={`${Math.round(event.cpu * 100)} % of a core`} />
-          <Fact term="Memory" text={`${compact(event.memoryBytes / 2 ** 20)} MiB`} />
-        </dl>
       )}
     </section>
   );

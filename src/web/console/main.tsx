@@ -1,18 +1,18 @@
-/** The console for administrators: live figures, sales, and the health of the service. */
+/** The console for administrators: sales, and the health of the service. */
 import { signal } from '@preact/signals';
 import { render } from 'preact';
 import { useEffect } from 'preact/hooks';
+import type { Health } from '../ui/answers.ts';
 import { pageData } from '../ui/api.ts';
 import { Field, Notice, Pill } from '../ui/parts.tsx';
 import { listen } from '../ui/stream.ts';
 import { setClock } from '../ui/time.ts';
-import { Health, Strategy, Troubles } from './health.tsx';
-import { type ConsoleEvent, Live, latest, record } from './live.tsx';
+import { health, Stores, Strategy, Troubles } from './health.tsx';
 import { Sales } from './sales.tsx';
 import { forget, token } from './token.ts';
 import './console.css';
 
-const { needsToken, auth } = pageData<{ readonly needsToken: boolean; readonly auth: 'none' | 'jwt' }>();
+const { needsToken } = pageData<{ readonly needsToken: boolean }>();
 
 type Connection = 'connecting' | 'live' | 'lost' | 'refused';
 const connection = signal<Connection>('connecting');
@@ -26,10 +26,10 @@ const PILLS = {
 
 function follow(): () => void {
   connection.value = 'connecting';
-  return listen<ConsoleEvent>('/console/events', token.value, {
+  return listen<Health>('/console/events', token.value, {
     onEvent(event) {
       setClock(event.now);
-      record(event);
+      health.value = event;
     },
     onLive(isLive, status) {
       if (status === 401) forget();
@@ -42,7 +42,6 @@ function Console() {
   const hasAccess = !needsToken || token.value !== '';
   useEffect(() => (hasAccess ? follow() : undefined), [token.value]);
   const [tone, text] = PILLS[connection.value];
-  const isLive = connection.value === 'live';
   return (
     <div class="wide console">
       <div class="row apart">
@@ -67,12 +66,11 @@ function Console() {
       )}
       {hasAccess && connection.value !== 'refused' && (
         <>
-          <Troubles event={latest.value} />
-          <Live isLive={isLive} />
-          <Sales auth={auth} />
+          <Troubles />
+          <Sales />
           <div class="halves">
-            <Health event={latest.value} />
-            <Strategy isLive={isLive} />
+            <Stores />
+            <Strategy isLive={connection.value === 'live'} />
           </div>
         </>
       )}

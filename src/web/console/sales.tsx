@@ -1,81 +1,32 @@
-/** Sales: create, restock, audit, and the command for a load test. */
-import { signal } from '@preact/signals';
-import { useEffect, useRef } from 'preact/hooks';
-import { type SaleState, stateOf } from '../../domain/sale.ts';
-import type { Answer, Audit, Sale } from '../ui/answers.ts';
+/** Sales: create, change, pause, restock and audit. */
+import { useSignal } from '@preact/signals';
+import { useRef } from 'preact/hooks';
+import { stateOf } from '../../domain/sale.ts';
+import type { Audit, Sale } from '../ui/answers.ts';
 import { clock, count, dateTime, money } from '../ui/format.ts';
-import { Bar, Command, Notice, ShowOlder, StateOptions, StatePill, useKeptFocus } from '../ui/parts.tsx';
+import { Bar, Notice, StateOptions, StatePill, useKeptFocus } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
+import { act, isActing, ResultAt, show } from './actions.tsx';
+import { ChartsOf } from './chart.tsx';
+import { Filter, type List, ShowOlder, useList } from './list.tsx';
 import { OrdersOf } from './orders.tsx';
 import { SaleForm } from './sale-form.tsx';
-import { asAdmin, press } from './token.ts';
+import { asAdmin } from './token.ts';
 
-type Auth = 'none' | 'jwt';
-
-const REFRESH_MS = 2_000;
-/** How many of the newest sales the console shows at first, and adds at each press. */
-const SHOWN = 20;
-const shown = signal(SHOWN);
-
-/** Which sales are listed. */
-const filter = signal<{ readonly search: string; readonly state: SaleState | '' }>({ search: '', state: '' });
-const sales = signal<readonly Sale[] | null>(null);
-const audits = signal<Readonly<Record<number, Audit | 'running'>>>({});
-/** A sale, or the form of a new one. */
-type Place = number | 'new';
-/** The outcome of the last request, and its place on the page. */
-interface Result {
-  readonly at: Place;
-  readonly tone: 'good' | 'bad';
-  readonly title: string;
-  readonly text?: string;
+/** A sale in its list. */
+interface Props {
+  readonly sale: Sale;
+  readonly list: List<Sale>;
 }
-const result = signal<Result | null>(null);
-/** The place of a change in progress. */
-const acting = signal<Place | null>(null);
-const isCreating = signal(false);
+const placeOf = ({ id }: Sale): string => `sale ${id}`;
 
-async function refresh(): Promise<void> {
-  if (document.visibilityState !== 'visible') return;
-  const { search, state } = filter.value;
-  const query = new URLSearchParams({ limit: String(shown.value) });
-  if (search.trim() !== '') query.set('search', search.trim());
-  if (state !== '') query.set('state', state);
-  const path = `/sales?${query}`;
-  wanted = path;
-  const answer = await asAdmin<readonly Sale[]>(path);
-  if (answer.kind === 'ok' && path === wanted) sales.value = answer.body;
-}
-/** The latest list that was asked for: the answer for an earlier filter may come later. */
-let wanted = '';
-
-/** Sends a change, unless one is in progress. @returns the sale; null: it was not sent, or failed */
-async function act(at: Place, path: string, body: object, method?: 'PATCH'): Promise<Sale | null> {
-  if (acting.value !== null) return null;
-  acting.value = at;
-  const answer = await press<Sale>(path, body, method);
-  await failed(at, answer);
-  acting.value = null;
-  return answer.kind === 'ok' ? answer.body : null;
-}
-
-/** Shows at its place why a request failed, if it did, and refreshes the sales. */
-async function failed(at: Place, answer: Answer<unknown>): Promise<void> {
-  const text =
-    answer.kind === 'problem' ? answer.detail : 'No response came. Check the figures before you try again.';
-  result.value = answer.kind === 'ok' ? null : { at, tone: 'bad', title: 'The request failed', text };
-  await refresh();
-}
-
-export function Sales({ auth }: { auth: Auth }) {
+export function Sales() {
   const section = useRef<HTMLElement>(null);
   useKeptFocus(section);
-  useEffect(() => {
-    void refresh();
-    const timer = setInterval(refresh, REFRESH_MS);
-    return () => clearInterval(timer);
-  }, []);
-  const isFiltered = filter.value.search.trim() !== '' || filter.value.state !== '';
+  const list = useList<Sale>('/sales');
+  const isCreating = useSignal(false);
+  const sales = list.items.value;
+  const isFiltered = Object.keys(list.filter.value).length > 0;
   return (
     <section ref={section} class="card stack" aria-label="Sales">
       <div class="row apart">
@@ -89,66 +40,47 @@ export function Sales({ auth }: { auth: Auth }) {
           {isCreating.value ? 'Close' : 'New sale'}
         </button>
       </div>
-      {isCreating.value && <NewSale />}
-      <ResultAt place="new" />
-      {(isFiltered || (sales.value?.length ?? 0) > 0) && <Filter />}
-      {sales.value?.length === 0 && (
-        <p class="soft">{isFiltered ? 'No sale matches.' : 'There is no sale yet.'}</p>
+      {isCreating.value && (
+        <SaleForm
+          label="Create the sale"
+          onSubmit={async (body) => {
+            const titleOf = ({ id }: Sale) => `Sale no. ${id} is created`;
+            const { refresh } = list;
+            const created = await act<Sale>({ at: 'new', path: '/sales', body, titleOf, refresh });
+            if (created !== null) isCreating.value = false;
+          }}
+        />
       )}
+      <ResultAt place="new" />
+      {(isFiltered || (sales?.length ?? 0) > 0) && (
+        <Filter
+          list={list}
+          search={{ placeholder: 'Search', label: 'Search sales by name', maxLength: 200 }}
+          select={{ name: 'state', label: 'State', options: <StateOptions chosen="" /> }}
+        />
+      )}
+      {sales?.length === 0 && <p class="soft">{isFiltered ? 'No sale matches.' : 'There is no sale yet.'}</p>}
       <ul class="rows">
-        {sales.value?.map((sale) => (
-          <Row key={sale.id} {...{ sale, auth }} />
+        {sales?.map((sale) => (
+          <Row key={sale.id} {...{ sale, list }} />
         ))}
       </ul>
-      <ShowOlder of="sales" list={sales.value} shown={shown} by={SHOWN} refresh={refresh} />
+      <ShowOlder list={list} of="sales" by={20} />
     </section>
   );
 }
 
-function Filter() {
-  const set = (changed: Partial<typeof filter.value>) => {
-    filter.value = { ...filter.value, ...changed };
-    shown.value = SHOWN;
-    void refresh();
-  };
-  return (
-    <div class="row filter">
-      <input
-        type="search"
-        maxLength={200}
-        dir="auto"
-        placeholder="Search"
-        aria-label="Search sales by name"
-        defaultValue={filter.value.search}
-        onInput={({ currentTarget }) => set({ search: currentTarget.value })}
-      />
-      <select
-        aria-label="State"
-        onChange={({ currentTarget }) => set({ state: currentTarget.value as SaleState | '' })}
-      >
-        <StateOptions chosen={filter.value.state} />
-      </select>
-    </div>
-  );
-}
-
-/** Announced by screen readers. */
-function ResultAt({ place }: { place: Place }) {
-  const { at, tone = 'bad', title = '', text } = result.value ?? {};
-  return (
-    <div aria-live="polite">
-      {at === place && (
-        <Notice tone={tone} title={title}>
-          {text}
-        </Notice>
-      )}
-    </div>
-  );
-}
-
-function Row({ sale, auth }: { sale: Sale; auth: Auth }) {
+function Row(props: Props) {
+  const { sale } = props;
   const state = stateOf(sale, Math.max(now.value, serverNow()));
-  const audit = audits.value[sale.id];
+  const audit = useSignal<Audit | 'running' | null>(null);
+  const verdict = audit.value;
+  async function runAudit(): Promise<void> {
+    audit.value = 'running';
+    const answer = await asAdmin<Audit>(`/sales/${sale.id}/audit`);
+    audit.value = answer.kind === 'ok' ? answer.body : null;
+    if (answer.kind !== 'ok') show(placeOf(sale), answer, String);
+  }
   return (
     <li class="stack sale-row">
       <div class="sale-line">
@@ -178,28 +110,19 @@ function Row({ sale, auth }: { sale: Sale; auth: Auth }) {
           </span>
           <Bar label={`Units left of ${sale.name}`} value={sale.remaining} max={sale.stock} />
         </div>
-        <Restock sale={sale} />
+        <Restock {...props} />
         <div class="row">
-          {state !== 'ended' && <Pause sale={sale} />}
-          <button type="button" class="slim" disabled={audit === 'running'} onClick={() => runAudit(sale.id)}>
-            {audit === 'running' ? 'Auditing…' : 'Audit'}
+          {state !== 'ended' && <Pause {...props} />}
+          <button type="button" class="slim" disabled={verdict === 'running'} onClick={runAudit}>
+            {verdict === 'running' ? 'Auditing…' : 'Audit'}
           </button>
         </div>
       </div>
-      <ResultAt place={sale.id} />
-      <div aria-live="polite">{audit !== undefined && audit !== 'running' && <Verdict {...audit} />}</div>
+      <ResultAt place={placeOf(sale)} />
+      <div aria-live="polite">{verdict !== null && verdict !== 'running' && <Verdict {...verdict} />}</div>
+      <ChartsOf sale={sale} />
       <OrdersOf sale={sale} />
-      <ChangeSale sale={sale} />
-      <details>
-        <summary>Load test</summary>
-        {auth === 'none' ? (
-          <Command text={loadOn(sale.id)} />
-        ) : (
-          <p class="small soft">
-            With AUTH=jwt a purchase needs a ticket. See the cell lua-tickets of the benchmark.
-          </p>
-        )}
-      </details>
+      <ChangeSale {...props} />
     </li>
   );
 }
@@ -211,24 +134,19 @@ const Opening = ({ startsAt, endsAt }: Sale) => (
   </span>
 );
 
-function Restock({ sale }: { sale: Sale }) {
+function Restock({ sale, list: { refresh } }: Props) {
   return (
     <form
       class="restock"
-      onSubmit={async (event) => {
+      onSubmit={(event) => {
         event.preventDefault();
-        const form = event.currentTarget;
         const sign = (event.submitter as HTMLButtonElement | null)?.value === 'cut' ? -1 : 1;
-        const units = sign * Number(new FormData(form).get('units'));
-        const changed = await act(sale.id, `/sales/${sale.id}/restock`, { units });
-        if (changed !== null) {
-          const title = units > 0 ? `${count(units)} added` : `${count(-units)} cut`;
-          result.value = {
-            at: sale.id,
-            tone: 'good',
-            title: `${title}: the stock is ${count(changed.stock)}`,
-          };
-        }
+        const units = sign * Number(new FormData(event.currentTarget).get('units'));
+        const done = units > 0 ? `${count(units)} added` : `${count(-units)} cut`;
+        void act<Sale>({
+          ...{ at: placeOf(sale), path: `/sales/${sale.id}/restock`, body: { units }, refresh },
+          titleOf: ({ stock }) => `${done}: the stock is ${count(stock)}`,
+        });
       }}
     >
       <input
@@ -240,25 +158,14 @@ function Restock({ sale }: { sale: Sale }) {
         defaultValue="10"
         aria-label={`Units for ${sale.name}`}
       />
-      <button type="submit" class="slim" value="add" aria-disabled={acting.value !== null}>
+      <button type="submit" class="slim" value="add" aria-disabled={isActing.value}>
         Add
       </button>
-      <button type="submit" class="slim" value="cut" aria-disabled={acting.value !== null}>
+      <button type="submit" class="slim" value="cut" aria-disabled={isActing.value}>
         Cut
       </button>
     </form>
   );
-}
-
-async function runAudit(saleId: number): Promise<void> {
-  const set = (audit: Audit | 'running' | undefined) => {
-    const { [saleId]: _before, ...others } = audits.value;
-    audits.value = audit === undefined ? others : { ...others, [saleId]: audit };
-  };
-  set('running');
-  const answer = await asAdmin<Audit>(`/sales/${saleId}/audit`);
-  set(answer.kind === 'ok' ? answer.body : undefined);
-  if (answer.kind !== 'ok') await failed(saleId, answer);
 }
 
 function Verdict({ agrees, differences, isMirrored, auditedAt }: Audit) {
@@ -293,52 +200,33 @@ function Verdict({ agrees, differences, isMirrored, auditedAt }: Audit) {
   );
 }
 
-/** The load command of the README, for this sale. */
-const loadOn = (saleId: number) =>
-  `npx autocannon -c 64 -a 2000 -I -m POST -H 'Content-Type: application/json' \\\n  -b '{"userId":"user-[<id>]"}' ${location.origin}/sales/${saleId}/orders`;
+/** Changes that hold at once: a pause, and the terms of a sale. @returns whether it is changed */
+async function change({ sale, list }: Props, body: object, title: string): Promise<boolean> {
+  const request = { path: `/sales/${sale.id}`, body, method: 'PATCH', refresh: list.refresh } as const;
+  return (await act<Sale>({ at: placeOf(sale), ...request, titleOf: () => title })) !== null;
+}
 
-function NewSale() {
+function Pause(props: Props) {
+  const { paused } = props.sale;
   return (
-    <SaleForm
-      label="Create the sale"
-      onSubmit={async (sale) => {
-        const created = await act('new', '/sales', sale);
-        if (created === null) return;
-        isCreating.value = false;
-        const title = `Sale no. ${created.id} is created`;
-        result.value = { at: created.id, tone: 'good', title };
-      }}
-    />
+    <button
+      type="button"
+      class="slim"
+      aria-disabled={isActing.value}
+      onClick={() => change(props, { paused: !paused }, paused ? 'The sale goes on' : 'The sale is paused')}
+    >
+      {paused ? 'Resume' : 'Pause'}
+    </button>
   );
 }
 
-/** Changes that hold at once: a pause, and the terms of a sale. @returns whether it is changed */
-async function change(sale: Sale, changes: object, title: string): Promise<boolean> {
-  const changed = await act(sale.id, `/sales/${sale.id}`, changes, 'PATCH');
-  if (changed !== null) result.value = { at: sale.id, tone: 'good', title };
-  return changed !== null;
-}
-
-const Pause = ({ sale }: { sale: Sale }) => (
-  <button
-    type="button"
-    class="slim"
-    aria-disabled={acting.value !== null}
-    onClick={() =>
-      change(sale, { paused: !sale.paused }, sale.paused ? 'The sale goes on' : 'The sale is paused')
-    }
-  >
-    {sale.paused ? 'Resume' : 'Pause'}
-  </button>
-);
-
-const ChangeSale = ({ sale }: { sale: Sale }) => (
+const ChangeSale = (props: Props) => (
   <details>
     <summary>Change</summary>
     <SaleForm
-      sale={sale}
+      sale={props.sale}
       label="Save the changes"
-      onSubmit={(changes) => change(sale, changes, 'The sale is changed')}
+      onSubmit={(changes) => change(props, changes, 'The sale is changed')}
     />
   </details>
 );

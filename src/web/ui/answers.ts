@@ -4,6 +4,7 @@ import type {
   auditSchema,
   orderSchema,
   placedOrderSchema,
+  readinessSchema,
   saleEventSchema,
   saleRefundSchema,
   saleSchema,
@@ -19,6 +20,12 @@ export type PlacedOrder = z.output<typeof placedOrderSchema>;
 export type Ticket = z.output<typeof ticketSchema>;
 export type Strategies = z.output<typeof strategiesSchema>;
 export type Audit = z.output<typeof auditSchema>;
+type Readiness = z.output<typeof readinessSchema>;
+/** An event of the console. */
+export interface Health extends Pick<Readiness, 'stores'> {
+  readonly now: number;
+  readonly degraded: NonNullable<Readiness['degraded']>;
+}
 /** A refund of all orders of a sale. */
 export type SaleRefund = z.output<typeof saleRefundSchema>;
 

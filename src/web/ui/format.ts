@@ -27,10 +27,3 @@ export function clock(ms: number): string {
   );
   return s >= 86_400 ? `${Math.floor(s / 86_400)} d ${time}` : time;
 }
-
-/** A latency: 0.8 ms, 12 ms, 1.2 s. */
-export function latency(ms: number): string {
-  if (ms === 0) return '0 ms';
-  if (ms >= 1_000) return `${(ms / 1_000).toFixed(1)} s`;
-  return ms < 10 ? `${ms.toFixed(1)} ms` : `${Math.round(ms)} ms`;
-}

@@ -1,5 +1,4 @@
 /** Components that pages share, styled by style.css. */
-import type { Signal } from '@preact/signals';
 import type { ComponentChildren, RefObject } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import type { OrderStatus } from '../../domain/order.ts';
@@ -92,30 +91,6 @@ export function useKeptFocus(section: RefObject<HTMLElement | null>): void {
   });
 }
 
-/** The most that the API lists at once. */
-const LONGEST = 1_000;
-
-/** A button below a list that lengthens it, while it is full. @param shown the length that was asked for */
-export function ShowOlder(props: {
-  of: string;
-  list: readonly unknown[] | null;
-  shown: Signal<number>;
-  by: number;
-  refresh: () => Promise<void>;
-}) {
-  const { of, list, shown, by, refresh } = props;
-  if (list?.length !== shown.value || shown.value >= LONGEST) return null;
-  const lengthen = () => {
-    shown.value = Math.min(LONGEST, shown.value + by);
-    void refresh();
-  };
-  return (
-    <button type="button" class="slim" onClick={lengthen}>
-      Show older {of}
-    </button>
-  );
-}
-
 /** A bar for the remaining part of a total. */
 export function Bar({ label, value, max }: { label: string; value: number; max: number }) {
   const shown = Math.min(Math.max(0, value), max);
@@ -142,29 +117,5 @@ export function Field({
       {children}
       {hint !== undefined && <small>{hint}</small>}
     </label>
-  );
-}
-
-/** A command with a button that copies it. */
-export function Command({ text }: { text: string }) {
-  return (
-    <div class="command">
-      <pre>{text}</pre>
-      <button
-        type="button"
-        class="slim"
-        onClick={(event) => {
-          const button = event.currentTarget;
-          void navigator.clipboard.writeText(text).then(() => {
-            button.textContent = 'Copied';
-            setTimeout(() => {
-              button.textContent = 'Copy';
-            }, 2_000);
-          });
-        }}
-      >
-        Copy
-      </button>
-    </div>
   );
 }
