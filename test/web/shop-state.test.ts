@@ -284,6 +284,10 @@ describe('the order', () => {
     expect(failureMessage(state.change)).toContain('No response came');
     dispatch({ is: 'named', identity: state.identity });
     expect(state).toMatchObject({ change: null, order: { status: 'cancelled' } });
+    const cancelledBefore = problem(409, 'invalid-transition', null, { orderStatus: 'cancelled' });
+    script({ cancel: [cancelledBefore], read: [ok(mine('cancelled', 'second'))] });
+    dispatch({ is: 'changing', by: 'cancel', order: mine('pending', 'second') });
+    expect(state).toMatchObject({ change: null, order: { orderId: 'second' } });
   });
 });
 

@@ -1,6 +1,6 @@
 /** Runs the page of a sale: keeps its state, runs the tasks that `reduce` asks for, and stores what outlives a reload. */
 import { type ReadonlySignal, signal } from '@preact/signals';
-import type { Answer, Order, PlacedOrder, SaleEvent, Ticket } from '../ui/answers.ts';
+import type { Answer, SaleEvent } from '../ui/answers.ts';
 import { ask } from '../ui/api.ts';
 import { listen } from '../ui/stream.ts';
 import { pause, serverNow, setClock } from '../ui/time.ts';
@@ -16,7 +16,6 @@ import {
   saved,
   type Task,
   UNKNOWN_MS,
-  type Unmatched,
 } from './state.ts';
 
 /** What components need of the page: its state, and a way to report events. */
@@ -67,50 +66,41 @@ export function openPage(data: SaleData): Page {
 const store = (text: string | null): void =>
   text === null ? sessionStorage.removeItem(WAITING) : sessionStorage.setItem(WAITING, text);
 
-async function run(
-  task: Task,
-  { sale, auth, identity, units, ticket, proofWorker }: State,
-): Promise<Outcome> {
-  const credentials = auth === 'jwt' ? { token: identity } : {};
+async function run(task: Task, state: State): Promise<Outcome> {
+  const { auth, identity, ticket } = state;
+  const sale = `/sales/${state.sale.id}`;
+  const own = auth === 'jwt' ? { token: identity } : {};
   switch (task.do) {
     case 'ticket': {
       const body = task.proof === undefined ? {} : { proof: task.proof };
-      return {
-        of: 'ticket',
-        answer: await ask<Ticket>(`/sales/${sale.id}/tickets`, { body, ...credentials }),
-      };
+      return { of: 'ticket', answer: await ask(`${sale}/tickets`, { body, ...own }) };
     }
     case 'proof':
-      return { of: 'proof', challenge: task.challenge, nonce: await prove(proofWorker, task) };
+      return { of: 'proof', challenge: task.challenge, nonce: await prove(state.proofWorker, task) };
     case 'order': {
       // Every retry sends the same request. With a ticket, the ticket names the customer.
-      const body = { userId: auth === 'jwt' ? 'me' : identity, quantity: units };
+      const body = { userId: auth === 'jwt' ? 'me' : identity, quantity: state.units };
       const token = ticket === null ? {} : { token: ticket.ticket };
-      return { of: 'order', answer: await ask<PlacedOrder>(`/sales/${sale.id}/orders`, { body, ...token }) };
+      return { of: 'order', answer: await ask(`${sale}/orders`, { body, ...token }) };
     }
     case 'wait':
       await pause(task.ms);
       return { of: 'wait' };
     case 'read': {
       const query = auth === 'jwt' ? '' : `?userId=${encodeURIComponent(identity)}`;
-      return { of: 'read', answer: await ask<Order>(`/sales/${sale.id}/orders${query}`, credentials) };
+      return { of: 'read', answer: await ask(`${sale}/orders${query}`, own) };
     }
-    case 'pay':
-      return { of: 'change', answer: await persist(() => pay(task.order)) };
-    case 'cancel':
-      return { of: 'change', answer: await persist(() => cancel(task.order, credentials)) };
+    case 'pay': {
+      // The notification of a payment provider; its id makes it idempotent.
+      const { orderId, amountCents } = task.order;
+      const body = { notificationId: `demo-${orderId}`, orderId, amountCents };
+      return { of: 'change', answer: await persist(() => ask('/payments/notifications', { body })) };
+    }
+    case 'cancel': {
+      const path = `/orders/${task.order.orderId}/cancel`;
+      return { of: 'change', answer: await persist(() => ask(path, { body: {}, ...own })) };
+    }
   }
-}
-
-/** Sends the notification of a payment provider; its id makes it idempotent. */
-const pay = ({ orderId, amountCents }: Order): Promise<Answer<Order | Unmatched>> =>
-  ask('/payments/notifications', { body: { notificationId: `demo-${orderId}`, orderId, amountCents } });
-
-async function cancel({ orderId }: Order, credentials: { token?: string }): Promise<Answer<Order>> {
-  const answer = await ask<Order>(`/orders/${orderId}/cancel`, { body: {}, ...credentials });
-  // An earlier request, whose answer was lost, has cancelled it.
-  const isCancelled = answer.kind === 'problem' && answer.body.orderStatus === 'cancelled';
-  return isCancelled ? ask<Order>(`/orders/${orderId}`, credentials) : answer;
 }
 
 /** Repeats an idempotent request until its answer is final. */

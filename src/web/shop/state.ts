@@ -258,7 +258,7 @@ function look(state: State, problem: Problem | null, at: Moment): State {
 }
 
 function ended(state: State, { id, outcome }: Extract<PageEvent, { is: 'ended' }>, at: Moment): State {
-  if (outcome.of === 'change') return changed(state, outcome.answer);
+  if (outcome.of === 'change') return changed(state, outcome.answer, at);
   if (outcome.of === 'read')
     return state.reading?.id === id ? seen(state, outcome.answer, state.reading.sentMs) : state;
   if (state.awaited !== id) return state;
@@ -378,7 +378,10 @@ function known(before: State, order: Order | null, sentMs: number): State {
 }
 
 /** The service has answered a payment or a cancellation. */
-function changed(state: State, answer: Answer<Order | Unmatched>): State {
+function changed(state: State, answer: Answer<Order | Unmatched>, at: Moment): State {
+  // An earlier request, whose answer was lost, has cancelled it.
+  if (answer.kind === 'problem' && answer.body.orderStatus === 'cancelled')
+    return read({ ...state, change: null }, at);
   if (answer.kind !== 'ok' || 'result' in answer.body) return { ...state, change: answer };
   return { ...state, change: null, order: answer.body, reading: null }; // a read in flight may have been earlier
 }
