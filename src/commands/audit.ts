@@ -5,13 +5,11 @@
 import { readArguments } from '../config/arguments.ts';
 import { parseEnv } from '../config/env.ts';
 import { loadEnvFile } from '../config/env-file.ts';
-import { ConfigError, OperatorError } from '../config/errors.ts';
-import { LOCAL_FOLDER, readStoreUrls } from '../local/urls.ts';
+import { ConfigError } from '../config/errors.ts';
 import { choices } from '../service/core.ts';
 import { type AuditHead, verifyAuditLog } from '../store/postgres/audit-log.ts';
 import { openPostgres } from '../store/postgres/pool.ts';
-
-const say = (line: string) => process.stdout.write(`${line}\n`);
+import { databaseUrlOf, runCommand, say } from './command.ts';
 
 const HELP = `npm run audit -- verify [--head <id>:<hash>]
   --head        a head that was printed or logged before: the log must still contain it
@@ -28,11 +26,7 @@ async function main(): Promise<number> {
   }
   const expected = values.head === undefined ? null : parseHead(values.head);
   const config = parseEnv(process.env, choices, loadEnvFile());
-  const databaseUrl = config.databaseUrl ?? readStoreUrls(LOCAL_FOLDER).databaseUrl;
-  if (databaseUrl === null) {
-    throw new ConfigError(['DATABASE_URL must name the Postgres of the service, or the service must run']);
-  }
-  const postgres = openPostgres(databaseUrl, (error) => say(`Postgres: ${error.message}`));
+  const postgres = openPostgres(databaseUrlOf(config), (error) => say(`Postgres: ${error.message}`));
   try {
     const { rows, head, broken } = await verifyAuditLog(postgres, expected);
     if (broken !== null) say(`The audit log is broken at row ${broken.id}: ${broken.why}.`);
@@ -49,12 +43,4 @@ function parseHead(text: string): AuditHead {
   return { id, hash: Buffer.from(hash!, 'hex') };
 }
 
-main().then(
-  (code) => {
-    process.exitCode = code;
-  },
-  (error) => {
-    process.stderr.write(`${error instanceof OperatorError ? error.message : (error.stack ?? error)}\n`);
-    process.exitCode = 2;
-  },
-);
+runCommand(main);

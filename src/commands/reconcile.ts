@@ -5,7 +5,7 @@
 import { readArguments } from '../config/arguments.ts';
 import { type Config, parseEnv } from '../config/env.ts';
 import { loadEnvFile } from '../config/env-file.ts';
-import { ConfigError, OperatorError } from '../config/errors.ts';
+import { ConfigError } from '../config/errors.ts';
 import { limits } from '../config/limits.ts';
 import { LOCAL_FOLDER, readStoreUrls } from '../local/urls.ts';
 import { createInstruments } from '../metrics/instruments.ts';
@@ -15,8 +15,7 @@ import { Closers, choices, openCore, type Reports } from '../service/core.ts';
 import type { StoreUrls } from '../service/startup.ts';
 import { storeFailure } from '../store/failures/any-store.ts';
 import { isAnswer } from '../store/failures/postgres.ts';
-
-const say = (line: string) => process.stdout.write(`${line}\n`);
+import { databaseUrlOf, runCommand, say } from './command.ts';
 
 const HELP = `npm run reconcile [-- --check]
   DATABASE_URL, REDIS_URL, STRATEGY, SEGMENTS: as for the service, which must run if its stores are local`;
@@ -71,9 +70,7 @@ async function main(): Promise<number> {
 /** The stores of the service; those of a service with local stores are in its file. */
 function storesOf(config: Config): { readonly config: Config; readonly urls: StoreUrls } {
   const local = readStoreUrls(LOCAL_FOLDER);
-  const databaseUrl = config.databaseUrl ?? local.databaseUrl;
-  if (databaseUrl === null)
-    throw new ConfigError(['DATABASE_URL must name the Postgres of the service, or the service must run']);
+  const databaseUrl = databaseUrlOf(config);
   const { redisUrl, postgresAlone, localRedisFor } = config;
   if (redisUrl !== null || process.env.REDIS_URL === 'none')
     return { config, urls: { databaseUrl, redisUrl } };
@@ -98,12 +95,4 @@ function reportsOf(): Reports {
   return { instruments, background, onError, onDefect: (error) => onError('continue', error) };
 }
 
-main().then(
-  (code) => {
-    process.exitCode = code;
-  },
-  (error) => {
-    process.stderr.write(`${error instanceof OperatorError ? error.message : (error.stack ?? error)}\n`);
-    process.exitCode = 2;
-  },
-);
+runCommand(main);

@@ -1,0 +1,26 @@
+/** What the commands share that end by themselves: `npm run audit` and `npm run reconcile`. */
+import type { Config } from '../config/env.ts';
+import { ConfigError, OperatorError } from '../config/errors.ts';
+import { LOCAL_FOLDER, readStoreUrls } from '../local/urls.ts';
+
+export const say = (line: string) => process.stdout.write(`${line}\n`);
+
+/** @param main returns the exit code; 2 when it throws */
+export function runCommand(main: () => Promise<number>): void {
+  main().then(
+    (code) => {
+      process.exitCode = code;
+    },
+    (error) => {
+      process.stderr.write(`${error instanceof OperatorError ? error.message : (error.stack ?? error)}\n`);
+      process.exitCode = 2;
+    },
+  );
+}
+
+/** The Postgres of the service; that of a service with local stores is in its file. @throws ConfigError */
+export function databaseUrlOf({ databaseUrl }: Config): string {
+  const url = databaseUrl ?? readStoreUrls(LOCAL_FOLDER).databaseUrl;
+  if (url !== null) return url;
+  throw new ConfigError(['DATABASE_URL must name the Postgres of the service, or the service must run']);
+}
