@@ -18,7 +18,11 @@ export interface SharedLimits {
   use(kind: LimitedUse, customer: string): Promise<number | null>;
 }
 
-export function sharedLimits(store: Pick<RedisStore, 'redis'> | null): SharedLimits {
+/** @param onRefused receives why a use was not allowed, such as `ticket-rate` */
+export function sharedLimits(
+  store: Pick<RedisStore, 'redis'> | null,
+  onRefused: (reason: string) => void,
+): SharedLimits {
   function limiter(kind: LimitedUse, points: number): RateLimiterAbstract {
     const inMemory = new RateLimiterMemory({ points, duration: 60 });
     if (store === null) return inMemory;
@@ -42,7 +46,9 @@ export function sharedLimits(store: Pick<RedisStore, 'redis'> | null): SharedLim
         await limiters[kind].consume(customer);
         return null;
       } catch (result) {
-        return result instanceof RateLimiterRes ? Math.max(1, Math.ceil(result.msBeforeNext / 1_000)) : null;
+        if (!(result instanceof RateLimiterRes)) return null;
+        onRefused(`${kind}-rate`);
+        return Math.max(1, Math.ceil(result.msBeforeNext / 1_000));
       }
     },
   };

@@ -9,7 +9,7 @@ import { type Capacity, localCapacity, shareCapacity } from '../access/capacity.
 import { clientAddresses } from '../access/client-address.ts';
 import { postgresTurns } from '../access/postgres-turns.ts';
 import { redisTurns } from '../access/redis-turns.ts';
-import { type SharedLimits, sharedLimits } from '../access/shared-limits.ts';
+import { sharedLimits } from '../access/shared-limits.ts';
 import { createTickets, serviceKeys } from '../access/ticket.ts';
 import { tokenBuckets } from '../access/token-buckets.ts';
 import { createWaitingRoom, type TurnStore } from '../access/waiting-room.ts';
@@ -24,21 +24,12 @@ import type { ClientLimits } from '../http/client-limits.ts';
 import type { HttpContext } from '../http/context.ts';
 import { createTicketGate } from '../http/purchase/ticket-gate.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import type { BackgroundHealth } from '../metrics/loop-health.ts';
-import type { PostgresStore } from '../store/postgres/pool.ts';
-import type { RedisStore } from '../store/redis/connection.ts';
+import type { Core, Reports } from './core.ts';
 
-export interface CustomersContext {
+export interface CustomersContext extends Pick<Core, 'postgres' | 'redis'> {
   readonly config: Config;
-  /** Null: the service runs on Postgres alone. */
-  readonly redis: RedisStore | null;
-  readonly postgres: PostgresStore;
   readonly shedder: LoadShedder;
-  readonly reports: {
-    readonly instruments: Instruments;
-    readonly background: BackgroundHealth;
-    readonly onError: (operation: string, error: unknown) => void;
-  };
+  readonly reports: Reports;
   readonly warn: (message: string) => void;
 }
 
@@ -53,7 +44,7 @@ export async function openCustomers(context: CustomersContext): Promise<Customer
   const { config, redis, reports, warn } = context;
   const { instruments, onError } = reports;
   const onRefused = (reason: string) => instruments.refusals.inc({ reason });
-  const shared = countRefusals(sharedLimits(redis), onRefused);
+  const shared = sharedLimits(redis, onRefused);
   const onUnrenewed = (error: unknown) => onError('renew-issuer-keys', error);
   // Its library is loaded only where tokens are checked.
   const identity =
@@ -116,16 +107,6 @@ function limitsOf(config: Config, { refusals }: Instruments): ClientLimits {
     requests: config.addressRate === 0 ? null : tokenBuckets(config.addressRate),
     connections: config.addressConnections,
     onLimited: (reason) => refusals.inc({ reason }),
-  };
-}
-
-function countRefusals(shared: SharedLimits, onRefused: (reason: string) => void): SharedLimits {
-  return {
-    async use(kind, customer) {
-      const waitS = await shared.use(kind, customer);
-      if (waitS !== null) onRefused(`${kind}-rate`);
-      return waitS;
-    },
   };
 }
 

@@ -30,31 +30,16 @@ export interface WorkersOptions {
   readonly onStarting: (stop: () => Promise<void>) => void;
 }
 
-/** A worker requests the metrics of all workers from the primary. */
-interface MetricsRequest {
-  readonly stampede: 'metrics?';
-  readonly id: number;
-}
-interface MetricsReply {
-  readonly stampede: 'metrics';
-  readonly id: number;
-  readonly text: string | null;
-}
-
-interface Stop {
-  readonly stampede: 'stop';
-}
-
-/** Sent by a worker before it listens on its first port. */
-interface Opening {
-  readonly stampede: 'opening';
-}
-
-/** Sent by a worker once it listens on all its ports. */
-interface Serving {
-  readonly stampede: 'serving';
-  readonly ports: Ports;
-}
+type FromWorker =
+  /** Before it listens on its first port. */
+  | { readonly stampede: 'opening' }
+  /** Once it listens on all its ports. */
+  | { readonly stampede: 'serving'; readonly ports: Ports }
+  /** It requests the metrics of all workers. */
+  | { readonly stampede: 'metrics?'; readonly id: number };
+type ToWorker =
+  | { readonly stampede: 'metrics'; readonly id: number; readonly text: string | null }
+  | { readonly stampede: 'stop' };
 
 /** As the worker reports it; none while it is starting. */
 type State = 'opening' | 'serving';
@@ -79,7 +64,7 @@ export async function startWorkers(options: WorkersOptions): Promise<Ports> {
 
   function fork(): Worker {
     const worker = cluster.fork(env);
-    worker.on('message', (message: MetricsRequest | Opening | Serving) => {
+    worker.on('message', (message: FromWorker) => {
       if (message?.stampede === 'opening' || message?.stampede === 'serving')
         states.set(worker, message.stampede);
       if (message?.stampede === 'serving') {
@@ -138,7 +123,7 @@ async function stopAll(states: WeakMap<Worker, State>): Promise<void> {
 /** @returns the ports once the worker listens @throws StartError when it ends before */
 function untilServing(worker: Worker): Promise<Ports> {
   return new Promise((resolve, reject) => {
-    worker.on('message', (message: Serving) => {
+    worker.on('message', (message: FromWorker) => {
       if (message?.stampede === 'serving') resolve(message.ports);
     });
     worker.once('exit', (code) =>
@@ -149,25 +134,23 @@ function untilServing(worker: Worker): Promise<Ports> {
   });
 }
 
-function send(worker: Worker, message: MetricsReply | Stop): void {
+function send(worker: Worker, message: ToWorker): void {
   if (worker.isConnected()) worker.send(message, () => {}); // an error means that the worker died
 }
 
-/** In a worker: reports to the primary that it is about to listen. The channel keeps the order, so this precedes any request. */
-export function reportOpening(): void {
-  const message: Opening = { stampede: 'opening' };
-  cluster.worker!.send(message, () => {});
+function report(message: FromWorker): void {
+  cluster.worker!.send(message, () => {}); // an error means that the primary died
 }
 
+/** In a worker: reports to the primary that it is about to listen. The channel keeps the order, so this precedes any request. */
+export const reportOpening = () => report({ stampede: 'opening' });
+
 /** In a worker: reports to the primary that it listens. */
-export function reportServing(ports: Ports): void {
-  const message: Serving = { stampede: 'serving', ports };
-  cluster.worker!.send(message, () => {});
-}
+export const reportServing = (ports: Ports) => report({ stampede: 'serving', ports });
 
 /** In a worker: calls `stop` when the primary says so. (A worker ignores signals: a terminal would deliver each one twice.) */
 export function onStopMessage(stop: () => void): void {
-  cluster.worker!.on('message', (message: Stop) => {
+  cluster.worker!.on('message', (message: ToWorker) => {
     if (message?.stampede === 'stop') stop();
   });
 }
@@ -181,8 +164,7 @@ export function metricsOfAll(registry: Registry): () => Promise<string | null> {
   new AggregatorRegistry(); // answers the primary's requests
   const pending = new Map<number, (text: string | null) => void>();
   let lastId = 0;
-  const self = cluster.worker!;
-  self.on('message', (message: MetricsReply) => {
+  cluster.worker!.on('message', (message: ToWorker) => {
     if (message?.stampede === 'metrics') pending.get(message.id)?.(message.text);
   });
   return () =>
@@ -195,7 +177,6 @@ export function metricsOfAll(registry: Registry): () => Promise<string | null> {
         resolve(text);
       };
       pending.set(id, settle);
-      const request: MetricsRequest = { stampede: 'metrics?', id };
-      self.send(request, () => {});
+      report({ stampede: 'metrics?', id });
     });
 }

@@ -10,6 +10,7 @@
  */
 import { unescape as decode } from 'node:querystring';
 import { Webhook } from 'standardwebhooks';
+import type { Config } from '../config/env.ts';
 import { NONE } from '../config/values.ts';
 import type { ClaimedTask, EventPayload, TaskKind } from '../domain/task.ts';
 import { RECEIVERS } from './receivers.ts';
@@ -17,19 +18,14 @@ import { RECEIVERS } from './receivers.ts';
 export type TaskHandler = (task: ClaimedTask, signal: AbortSignal) => Promise<void>;
 export type TaskHandlers = ReadonlyMap<string, TaskHandler>;
 
-export interface WebhookConfig {
-  /** `none`: tasks are logged and done; null: they wait. */
-  readonly taskWebhookUrl: string | null;
-  /** Null: tasks are not signed. */
-  readonly taskWebhookSecret: string | null;
-  /** The same for events. */
-  readonly eventWebhookUrl: string | null;
-  readonly eventWebhookSecret: string | null;
-}
-
 /** Handlers for every kind that Stampede writes; null: tasks of the kind wait. */
 export function taskHandlers(
-  { taskWebhookUrl, taskWebhookSecret, eventWebhookUrl, eventWebhookSecret }: WebhookConfig,
+  {
+    taskWebhookUrl,
+    taskWebhookSecret,
+    eventWebhookUrl,
+    eventWebhookSecret,
+  }: Pick<Config, 'taskWebhookUrl' | 'taskWebhookSecret' | 'eventWebhookUrl' | 'eventWebhookSecret'>,
   log: (message: string, details: object) => void,
 ): Readonly<Record<TaskKind, TaskHandler | null>> {
   const eventOf = ({ idempotencyKey, payload }: ClaimedTask): object => ({

@@ -165,7 +165,7 @@ describe('the user of the page', () => {
     const store = { redis } as RedisStore;
     const failures: unknown[] = [];
     const capacity = shareCapacity(store, createLoadShedder(100, 1), (error) => failures.push(error));
-    expect(await sharedLimits(store).use('ticket', 'ann')).toBeNull();
+    expect(await sharedLimits(store, () => {}).use('ticket', 'ann')).toBeNull();
     const sale = { id: 1, startsAt: null, spreadS: 0 } as Sale;
     await createWaitingRoom(
       redisTurns(store),
