@@ -59,17 +59,15 @@ export interface Reports {
 export function createReports(log: Logger): Reports {
   const instruments = createInstruments();
   const logError = errorLog((details, message) => log.error(details, message));
+  function report(operation: string, err: unknown, details: object, message: string): void {
+    instruments.storeErrors.inc({ store: storeOf(err, operation), operation });
+    logError({ err, operation, details, message });
+  }
   return {
     instruments,
-    onError(operation, err, details = {}) {
-      instruments.storeErrors.inc({ store: storeOf(err, operation), operation });
-      logError({ err, operation, details, message: `Operation failed: ${operation}` });
-    },
-    onDefect(err, request) {
-      const operation = 'http-request';
-      instruments.storeErrors.inc({ store: storeOf(err, operation), operation });
-      logError({ err, operation, details: request, message: 'Unexpected error' });
-    },
+    onError: (operation, err, details = {}) =>
+      report(operation, err, details, `Operation failed: ${operation}`),
+    onDefect: (err, request) => report('http-request', err, request, 'Unexpected error'),
     background: backgroundHealth(instruments.registry, {
       failing: (what, err, details) => log.error({ err, ...details }, `Background work failed: ${what}`),
       recovered: (what, details) => log.info(details, `Background work recovered: ${what}`),

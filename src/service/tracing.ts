@@ -116,12 +116,8 @@ export function startTracing(
           describeOutcome,
         ),
     }),
-    committer: (committer) => ({
-      get waiting() {
-        return committer.waiting;
-      },
-      idle: () => committer.idle(),
-      async commit(reservation, noTimeout) {
+    committer(committer) {
+      const commit: OrderCommitter['commit'] = async (reservation, noTimeout) => {
         if (!isTraced()) return committer.commit(reservation, noTimeout);
         const { orderId } = reservation;
         const work = () => {
@@ -135,8 +131,9 @@ export function startTracing(
           work,
           (span, { kind }) => span.setAttribute('stampede.result', kind),
         );
-      },
-    }),
+      };
+      return Object.assign(Object.create(committer) as OrderCommitter, { commit }); // inherits live figures
+    },
     postgres: (pool) =>
       tracePool(pool, (query, send) => {
         const options = statementSpan(query);
