@@ -31,8 +31,15 @@ export const acceptEverybody: BotCheck = { check: async () => null };
 
 const MAX_NONCE = 64;
 
-/** @param keys sign the challenges; newest first */
-export function proofOfWork(keys: readonly Buffer[], bits: number = limits.tickets.proofBits): BotCheck {
+/**
+ * @param keys sign the challenges; newest first
+ * @param onResult receives the result of each check
+ */
+export function proofOfWork(
+  keys: readonly Buffer[],
+  onResult: (result: 'passed' | 'challenged' | 'failed') => void,
+): BotCheck {
+  const { proofBits: bits, proofMs } = limits.tickets;
   const macOf = (key: Buffer, expires: string, salt: string, { saleId, customer }: Candidate) =>
     createHmac('sha256', key).update(`proof.${expires}.${salt}.${saleId}.${customer}`).digest('base64url');
 
@@ -54,9 +61,12 @@ export function proofOfWork(keys: readonly Buffer[], bits: number = limits.ticke
         proof.nonce.length <= MAX_NONCE &&
         isOurs(proof.challenge, candidate, nowMs) &&
         zeroBits(createHash('sha256').update(`${proof.challenge}.${proof.nonce}`).digest()) >= bits
-      )
+      ) {
+        onResult('passed');
         return null;
-      const expires = String(nowMs + limits.tickets.proofMs);
+      }
+      onResult(proof === null ? 'challenged' : 'failed');
+      const expires = String(nowMs + proofMs);
       const salt = randomBytes(12).toString('base64url');
       return { challenge: `${expires}.${salt}.${macOf(keys[0]!, expires, salt, candidate)}`, bits };
     },

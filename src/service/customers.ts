@@ -4,7 +4,7 @@
  */
 
 import { randomBytes } from 'node:crypto';
-import { acceptEverybody, type BotCheck, proofOfWork } from '../access/bot-check.ts';
+import { acceptEverybody, proofOfWork } from '../access/bot-check.ts';
 import { type Capacity, localCapacity, shareCapacity } from '../access/capacity.ts';
 import { clientAddresses } from '../access/client-address.ts';
 import { postgresTurns } from '../access/postgres-turns.ts';
@@ -65,6 +65,7 @@ export async function openCustomers(context: CustomersContext): Promise<Customer
   // At most as long as a reservation: after one that expired, a customer needs a new ticket.
   const validMs = ({ paymentWindowS }: Sale): number =>
     Math.min(longestMs, Math.max(minValidMs, (paymentWindowS ?? config.paymentWindowS) * 1_000));
+  const onChecked = (result: string) => instruments.botChecks.inc({ result });
   const attempts = tokenBuckets(config.customerRate);
   const { turns, capacity, stop } = openTurns(context);
   const { clock } = context.postgres;
@@ -74,7 +75,7 @@ export async function openCustomers(context: CustomersContext): Promise<Customer
     tickets,
     validMs,
     waitingRoom: createWaitingRoom(turns, () => capacity.perSecond, validMs),
-    botCheck: config.botCheck === 'none' ? acceptEverybody : countChecks(proofOfWork(keys), instruments),
+    botCheck: config.botCheck === 'none' ? acceptEverybody : proofOfWork(keys, onChecked),
     sharedLimits: shared,
   };
   return { callersWith, ticketing, clientLimits, stop };
@@ -107,16 +108,5 @@ function limitsOf(config: Config, { refusals }: Instruments): ClientLimits {
     requests: config.addressRate === 0 ? null : tokenBuckets(config.addressRate),
     connections: config.addressConnections,
     onLimited: (reason) => refusals.inc({ reason }),
-  };
-}
-
-function countChecks({ check }: BotCheck, { botChecks }: Instruments): BotCheck {
-  return {
-    async check(candidate, nowMs) {
-      const challenge = await check(candidate, nowMs);
-      const refused = candidate.proof === null ? 'challenged' : 'failed';
-      botChecks.inc({ result: challenge === null ? 'passed' : refused });
-      return challenge;
-    },
   };
 }
