@@ -3,8 +3,8 @@
 // A production install (`npm ci --omit=dev`) has no Prisma CLI and needs none: dist/ contains the generated client.
 //
 // `prisma generate` reads the schema with WebAssembly alone, but its command line insists on the native schema engine and
-// downloads it when it is missing. Stampede never runs that binary (src/store/postgres/migrate.ts applies migrations
-// through WebAssembly). Naming any existing executable in its place lets the installation work offline.
+// downloads it when it is missing. Stampede never runs that binary (src/store/postgres/migrate.ts applies the migrations).
+// Naming any existing executable in its place lets the installation work offline.
 import { spawnSync } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';

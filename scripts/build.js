@@ -60,7 +60,6 @@ const pages = {
 
 /** Packages of the service that are not bundled. */
 const external = [
-  '@prisma/schema-engine-wasm', // reads its .wasm file beside its script
   '@prisma/client/runtime/query_compiler*', // 4 MB of WebAssembly as text, loaded by the first query through Prisma
   '@opentelemetry/*', // loaded with OTEL_EXPORTER_OTLP_ENDPOINT only
   'node-zookeeper-client', // loaded with LOCK=zookeeper only

@@ -1,34 +1,33 @@
 /**
- * Applies prisma/migrations with Prisma's own schema engine, compiled to WebAssembly, so no binary has to be downloaded. It fills
- * `_prisma_migrations` as `prisma migrate deploy` does; both can be used on one database.
+ * Applies the scripts of prisma/migrations, and fills `_prisma_migrations` as `prisma migrate deploy` does; both can be used on one
+ * database.
  *
- * Everything runs on one connection in one transaction: the lock, the scripts and the engine's bookkeeping. A start that is
- * killed halfway leaves nothing behind. Of several processes that start at once, one applies while the others wait, and then find
- * nothing to do. (A migration can therefore not use CREATE INDEX CONCURRENTLY.)
+ * Everything runs on one connection in one transaction: the lock, the scripts and their records. A start that is killed halfway
+ * leaves nothing behind. Of several processes that start at once, one applies while the others wait, and then find nothing to do.
+ * (A migration can therefore not use CREATE INDEX CONCURRENTLY.)
  */
+import { createHash, randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
-import { createRequire } from 'node:module';
-import { fileURLToPath } from 'node:url';
-import { PrismaPg } from '@prisma/adapter-pg';
-import { bindMigrationAwareSqlAdapterFactory } from '@prisma/driver-adapter-utils';
-import type * as EngineModule from '@prisma/schema-engine-wasm';
 import pg from 'pg';
 import { StartError } from '../../config/errors.ts';
 import { type History, historyOf, refuseForeignTables } from './migration-history.ts';
-import { addressOf, prismaOptions, serverOf } from './pool.ts';
+import { addressOf, serverOf } from './pool.ts';
 import { missingGrants } from './privileges.ts';
 
-// Node 20's types declare the namespace and not the value.
-declare const WebAssembly: {
-  instantiate(
-    bytes: Uint8Array,
-    imports: object,
-  ): Promise<{ instance: { exports: { __wbindgen_start(): void } } }>;
-};
-
-const root = fileURLToPath(new URL('../../../prisma/', import.meta.url));
+const migrations = new URL('../../../prisma/migrations/', import.meta.url);
 /** The key of the advisory lock; an arbitrary constant. */
 const MIGRATION_LOCK = 7_261_737;
+
+/** As Prisma creates it. */
+const CREATE_HISTORY = `CREATE TABLE _prisma_migrations (
+  id varchar(36) PRIMARY KEY,
+  checksum varchar(64) NOT NULL,
+  finished_at timestamptz,
+  migration_name varchar(255) NOT NULL,
+  logs text,
+  rolled_back_at timestamptz,
+  started_at timestamptz NOT NULL DEFAULT now(),
+  applied_steps_count integer NOT NULL DEFAULT 0)`;
 
 export interface Migrated {
   /** The names of the migrations that this call applied. */
@@ -61,11 +60,11 @@ export async function migrate(databaseUrl: string, serviceRole: string | null = 
     await pool.query('SELECT pg_advisory_xact_lock($1)', [MIGRATION_LOCK]);
     await createSchema(pool, addressOf(databaseUrl).schema);
     const { pending, newer } = await readHistory(pool);
-    const applied = pending.length === 0 ? [] : await apply(pool, databaseUrl);
+    if (pending.length > 0) await apply(pool, pending);
     const grants = serviceRole === null ? [] : await missingGrants(pool, serviceRole);
     for (const grant of grants) await pool.query(grant);
     await pool.query('COMMIT');
-    return { applied, newer };
+    return { applied: pending, newer };
   } finally {
     await pool.end(); // rolls back what was not committed
   }
@@ -80,6 +79,7 @@ async function createSchema(pool: pg.Pool, schema: string | null): Promise<void>
   if (rows[0]!.missing) await pool.query(`CREATE SCHEMA "${schema}"`);
 }
 
+/** Also gives an empty database the table of its history. */
 async function readHistory(pool: pg.Pool): Promise<History> {
   const names = await migrationNames();
   const { rows } = await pool.query<{ known: boolean; readable: boolean | null; creates: boolean | null }>(
@@ -98,93 +98,40 @@ async function readHistory(pool: pg.Pool): Promise<History> {
     throw refuse(
       `The database lacks the migrations ${pending.join(', ')}, and its user may not create tables.`,
     );
+  if (!known) await pool.query(CREATE_HISTORY);
   return history;
 }
 
 async function migrationNames(): Promise<string[]> {
-  const entries = await readdir(`${root}migrations`, { withFileTypes: true });
+  const entries = await readdir(migrations, { withFileTypes: true });
   return entries
     .filter((entry) => entry.isDirectory())
     .map((entry) => entry.name)
     .sort();
 }
 
-async function apply(pool: pg.Pool, databaseUrl: string): Promise<readonly string[]> {
-  const { SchemaEngine } = await loadEngine();
-  const schema = await readFile(`${root}schema.prisma`, 'utf8');
-  const scripts = new WholeScripts(pool, databaseUrl);
-  const adapter = bindMigrationAwareSqlAdapterFactory(scripts);
-  const engine = await SchemaEngine.new({ datamodels: [['schema.prisma', schema]] }, () => {}, adapter);
+/** @throws StartError saying what Postgres said */
+async function apply(pool: pg.Pool, names: readonly string[]): Promise<void> {
   try {
-    const migrationDirectories = await Promise.all((await migrationNames()).map(readMigration));
-    const { appliedMigrationNames } = await engine.applyMigrations({
-      migrationsList: {
-        baseDir: `${root}migrations`,
-        lockfile: {
-          path: 'migration_lock.toml',
-          content: await readFile(`${root}migrations/migration_lock.toml`, 'utf8'),
-        },
-        shadowDbInitScript: '',
-        migrationDirectories,
-      },
-      filters: { externalTables: [], externalEnums: [] },
-    });
-    return appliedMigrationNames;
-  } catch (error) {
-    // The engine's own message is a trace of its modules.
-    const cause = scripts.failure ?? (error as Error);
-    throw new StartError(`A migration failed, and the database is as it was before: ${cause.message}`, {
-      cause,
-    });
-  } finally {
-    engine.free();
+    for (const name of names) await applyScript(pool, name);
+  } catch (cause) {
+    const { message } = cause as Error;
+    throw new StartError(`A migration failed, and the database is as it was before: ${message}`, { cause });
   }
 }
 
-async function readMigration(name: string) {
-  const value = await readFile(`${root}migrations/${name}/migration.sql`, 'utf8');
-  return { path: name, migrationFile: { path: 'migration.sql', content: { tag: 'ok' as const, value } } };
-}
-
-/** The adapter cuts a script at every semicolon, also inside comments and functions; Postgres reads it whole. */
-class WholeScripts extends PrismaPg {
-  /** What Postgres said of the script that failed. */
-  failure: Error | null = null;
-  readonly #pool: pg.Pool;
-  constructor(pool: pg.Pool, databaseUrl: string) {
-    super(pool, prismaOptions(databaseUrl));
-    this.#pool = pool;
-  }
-  override async connect() {
-    const adapter = await super.connect();
-    adapter.executeScript = async (script) => {
-      await this.#pool.query(script).catch((error: Error) => {
-        this.failure = error;
-        throw error;
-      });
-    };
-    return adapter;
-  }
-}
-
-let engineModule: Promise<typeof EngineModule> | undefined;
-/** One instance for the process: the glue code keeps it in a variable, and timers of an engine outlive the engine. */
-function loadEngine(): Promise<typeof EngineModule> {
-  engineModule ??= instantiateEngine();
-  return engineModule;
-}
-
-/**
- * The package's own entry imports a `.wasm` file as a module, which Node 20 does not do without a flag; its glue
- * code is exported, and is given the instance here.
- */
-async function instantiateEngine(): Promise<typeof EngineModule> {
-  const require = createRequire(import.meta.url);
-  const gluePath = require.resolve('@prisma/schema-engine-wasm/schema_engine_bg');
-  const glue = await import('@prisma/schema-engine-wasm/schema_engine_bg');
-  const bytes = await readFile(gluePath.replace(/\.js$/, '.wasm'));
-  const { instance } = await WebAssembly.instantiate(bytes, { './schema_engine_bg.js': glue });
-  glue.__wbg_set_wasm(instance.exports);
-  instance.exports.__wbindgen_start();
-  return glue as unknown as typeof EngineModule;
+/** By the clock at each step: the transaction has one `now()`, and Prisma sorts by the start. */
+async function applyScript(pool: pg.Pool, name: string): Promise<void> {
+  const script = await readFile(new URL(`${name}/migration.sql`, migrations), 'utf8');
+  const id = randomUUID();
+  const checksum = createHash('sha256').update(script).digest('hex');
+  await pool.query(
+    `INSERT INTO _prisma_migrations (id, checksum, migration_name, started_at) VALUES ($1, $2, $3, clock_timestamp())`,
+    [id, checksum, name],
+  );
+  await pool.query(script);
+  await pool.query(
+    `UPDATE _prisma_migrations SET finished_at = clock_timestamp(), applied_steps_count = 1 WHERE id = $1`,
+    [id],
+  );
 }

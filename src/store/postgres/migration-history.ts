@@ -1,7 +1,4 @@
-/**
- * What a database has been through, compared with prisma/migrations. The schema engine would fail as well, but with a trace that
- * names neither the cause nor a way out.
- */
+/** What a database has been through, compared with prisma/migrations. */
 import type pg from 'pg';
 import { StartError } from '../../config/errors.ts';
 
