@@ -34,7 +34,6 @@ const service = {
   'commands/start': 'src/commands/start.ts',
   'commands/audit': 'src/commands/audit.ts',
   'commands/reconcile': 'src/commands/reconcile.ts',
-  'programs/guardian': 'src/local/guardian.ts',
 };
 const laboratory = {
   'commands/bench': 'bench/main.ts',

@@ -3,10 +3,8 @@ import { OperatorError } from '../config/errors.ts';
 
 /** Stable codes, one for each remedy. */
 export type LocalStoreErrorCode =
-  | 'aborted'
   | 'folder-in-use'
   | 'folder-unusable'
-  | 'guardian-failed'
   | 'platform-unsupported'
   | 'port-taken'
   | 'postgres-binaries'
@@ -16,7 +14,8 @@ export type LocalStoreErrorCode =
   | 'redis-install-failed'
   | 'redis-missing'
   | 'redis-too-old'
-  | 'server-account';
+  | 'server-account'
+  | 'stores-failed';
 
 /** A local store cannot be started or stopped. */
 export class LocalStoreError extends OperatorError {
@@ -33,11 +32,6 @@ export class LocalStoreError extends OperatorError {
 export function systemCode(error: unknown): string | null {
   const code = error instanceof Error ? (error as NodeJS.ErrnoException).code : undefined;
   return typeof code === 'string' ? code : null;
-}
-
-/** Throws `aborted` if the signal has fired. Startup calls it between its steps. */
-export function throwIfAborted(signal: AbortSignal | undefined): void {
-  if (signal?.aborted) throw new LocalStoreError('aborted', 'The start of the local stores was aborted.');
 }
 
 /** What to do about stores that another service uses. @param pid of that service */

@@ -11,11 +11,12 @@ import { randomBytes } from 'node:crypto';
 import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync } from 'node:fs';
 import { rm, rmdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { LocalStoreError, throwIfAborted } from './errors.ts';
-import { identify, sendSignal } from './processes.ts';
+import { LocalStoreError } from './errors.ts';
+import { identify } from './processes.ts';
 import { copyFolders, copyProgram } from './program-copy.ts';
 import { changeOwner, pathWithin, type ServerAccount } from './server-account.ts';
 import { launch } from './server-process.ts';
+import type { Watcher } from './watcher.ts';
 
 export const POSTGRES_USER = 'stampede';
 
@@ -33,7 +34,7 @@ export interface DataFolderOptions {
   /** False skips the flush at the end of initdb, useless for a server without fsync. */
   readonly sync: boolean;
   readonly say: (line: string) => void;
-  readonly signal?: AbortSignal;
+  readonly watcher?: Watcher;
 }
 
 /** initdb runs `"<its folder>/postgres" -V` in a shell, which these characters end or change. */
@@ -61,20 +62,14 @@ async function initialize(options: DataFolderOptions, data: string): Promise<voi
       args,
       cwd: draftData,
       log: join(folder, 'initdb.log'),
-      detached: true,
+      ...(options.watcher && { watcher: options.watcher }),
       ...(account.ids === null ? {} : account.named),
     },
     'postgres-failed',
   );
-  // initdb starts servers itself: its whole process group must be killed.
-  const abort = () => sendSignal(-initdb.pid, 'SIGKILL');
-  options.signal?.addEventListener('abort', abort, { once: true });
-  if (options.signal?.aborted) abort();
   const end = await initdb.ended;
-  options.signal?.removeEventListener('abort', abort);
   if (end === 'exit code 0') renameSync(draftData, data);
   await rm(draft, { recursive: true, force: true, maxRetries: 5 });
-  throwIfAborted(options.signal);
   if (end === 'exit code 0') return;
   throw new LocalStoreError(
     'postgres-failed',
@@ -128,7 +123,6 @@ export async function prepareDataFolder(options: DataFolderOptions): Promise<str
       await rm(join(folder, name), { recursive: true, force: true, maxRetries: 5 });
   }
   await rmdir(data).catch(() => {}); // removes an empty folder made by mkdir or a mount
-  throwIfAborted(options.signal);
   if (!existsSync(data)) {
     options.say(`Preparing a local Postgres in ${folder} (first start only)`);
     await initialize(options, data);

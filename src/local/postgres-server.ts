@@ -11,15 +11,16 @@
 import { readFileSync, realpathSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LocalStoreError, throwIfAborted } from './errors.ts';
+import { LocalStoreError } from './errors.ts';
 import { stopOrphans } from './orphans.ts';
 import { type PostgresBinaries, preparePostgresBinaries } from './postgres-binaries.ts';
 import { POSTGRES_USER, prepareDataFolder, recoveryAdvice } from './postgres-data.ts';
 import { ensureDatabase, urlOf } from './postgres-roles.ts';
-import { findServers } from './processes.ts';
+import { findServers, markOf } from './processes.ts';
 import { readOrCreateSecret } from './secret.ts';
 import { chooseAccount, createDataFolder, pathWithin, type ServerAccount } from './server-account.ts';
 import { freePort, launch, type ServerProcess } from './server-process.ts';
+import type { Watcher } from './watcher.ts';
 
 const START_TIMEOUT_MS = 60_000; // crash recovery of a large WAL is slow, and kill -9 is common here
 const STOP_TIMEOUT_MS = 15_000;
@@ -41,7 +42,8 @@ export interface PostgresOptions {
   /** Additions to the server's environment. */
   readonly environment?: Readonly<Record<string, string>>;
   readonly say?: (line: string) => void;
-  readonly signal?: AbortSignal;
+  /** Stops the server when this process is killed. */
+  readonly watcher?: Watcher;
 }
 
 /** A running Postgres. */
@@ -71,13 +73,10 @@ interface Prepared {
 
 const dataFolder = (folder: string) => join(realpathSync(folder), 'data');
 
-/** Identifies a server by its command line, which may not name its folder otherwise. Postgres accepts any setting with a dot. */
-const markOf = (folder: string) => `stampede.folder=${dataFolder(folder)}`;
-
 /** Stops an orphaned Postgres that still runs on the folder. */
 export async function stopOrphanedPostgres(folder: string, say: (line: string) => void): Promise<void> {
-  const argument = markOf(folder);
-  await stopOrphans({ name: 'Postgres', programs: ['postgres'], argument, signal: 'SIGINT', say });
+  const path = dataFolder(folder);
+  await stopOrphans({ name: 'Postgres', programs: ['postgres'], path, signal: 'SIGINT', say });
 }
 
 /** Finds the program and the account of a server. @param folder the server's data is in a subfolder @throws LocalStoreError */
@@ -89,7 +88,7 @@ async function findPostgres(folder: string, binaries?: PostgresBinaries) {
 async function prepare(options: PostgresOptions): Promise<Prepared> {
   createDataFolder(options.folder);
   const folder = realpathSync(options.folder);
-  const running = findServers(['postgres'], markOf(folder))[0];
+  const running = findServers(['postgres'], dataFolder(folder))[0];
   if (running !== undefined) {
     throw new LocalStoreError('folder-in-use', `A Postgres (pid ${running.pid}) already runs on ${folder}.`);
   }
@@ -103,7 +102,7 @@ async function prepare(options: PostgresOptions): Promise<Prepared> {
     password,
     sync: !(options.args ?? []).includes('fsync=off'),
     say: options.say ?? (() => {}),
-    ...(options.signal === undefined ? {} : { signal: options.signal }),
+    ...(options.watcher && { watcher: options.watcher }),
   });
   return { folder, log: options.log ?? join(folder, 'postgres.log'), data, program, account, password };
 }
@@ -119,7 +118,9 @@ function settings({ folder, data, account }: Prepared, port: number, args: reado
     lc_messages: 'C',
   };
   const flags = Object.entries(values).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
-  return ['-D', pathWithin(data, account), '-p', String(port), '-c', markOf(folder), ...flags, ...args];
+  // Its command line may not name its folder otherwise. Postgres accepts any setting with a dot.
+  const mark = `stampede.folder=${markOf(dataFolder(folder))}`;
+  return ['-D', pathWithin(data, account), '-p', String(port), '-c', mark, ...flags, ...args];
 }
 
 function isReady(data: string, pid: number): boolean {
@@ -136,17 +137,23 @@ type Start = { server: ServerProcess; port: number } | 'port-taken' | 'old-backe
 async function startOnce(prepared: Prepared, port: number, options: PostgresOptions): Promise<Start> {
   const { account, data, log } = prepared;
   const args = settings(prepared, port, options.args ?? []);
-  const { environment = {} } = options;
+  const { environment = {}, watcher } = options;
   const server = await launch(
-    { command: prepared.program, args, cwd: data, log, environment, ...account.ids },
+    {
+      command: prepared.program,
+      args,
+      cwd: data,
+      log,
+      environment,
+      ...account.ids,
+      ...(watcher && { watcher }),
+    },
     'postgres-failed',
   );
   const deadline = performance.now() + START_TIMEOUT_MS;
   while (server.end() === null && !isReady(data, server.pid)) {
-    const isLate = performance.now() > deadline;
-    if (isLate || options.signal?.aborted) {
+    if (performance.now() > deadline) {
       await server.stop('SIGINT', STOP_TIMEOUT_MS);
-      throwIfAborted(options.signal);
       throw failure(`was not ready after ${START_TIMEOUT_MS / 1000} s`, prepared, server);
     }
     await sleep(20);
@@ -169,7 +176,6 @@ async function startWithRetries(prepared: Prepared, options: PostgresOptions) {
   let takenPorts = 0;
   let oldBackends = 0;
   for (;;) {
-    throwIfAborted(options.signal);
     const port = options.port ?? (await freePort());
     const start = await startOnce(prepared, port, options);
     if (typeof start === 'object') return start;
@@ -212,7 +218,6 @@ export async function startPostgresServer(options: PostgresOptions): Promise<Pos
     await ensureDatabase(url('postgres')).catch((error) => {
       throw unusable(error, prepared);
     });
-    throwIfAborted(options.signal);
   } catch (error) {
     await stop();
     throw error;

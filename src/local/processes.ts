@@ -5,7 +5,6 @@
  */
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
-import { basename } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 /** Identifies one process. Values of `started` are comparable on the same machine only. */
@@ -53,49 +52,49 @@ export function isAlive(identity: ProcessIdentity): boolean {
   return identify(identity.pid)?.started === identity.started;
 }
 
-function commandsOnLinux(): { pid: number; args: string[] }[] {
-  const found: { pid: number; args: string[] }[] = [];
+/** A server, and the process that started it; null: a version that did not note it. */
+export interface FoundServer extends ProcessIdentity {
+  readonly owner: ProcessIdentity | null;
+}
+
+/** An argument by which `findServers` finds a server: it names this process and a path. */
+export function markOf(path: string): string {
+  const { pid, started } = identify(process.pid)!;
+  return `${pid}-${started}=${path}`;
+}
+
+/** The command lines of all processes, arguments separated by spaces. */
+function* commands(): Generator<{ readonly pid: number; readonly command: string }> {
+  if (process.platform !== 'linux') {
+    for (const line of ps(['-axww', '-o', 'pid=,command=']).split('\n')) {
+      const [, pid, command] = /^\s*(\d+)\s+(.*)$/.exec(line) ?? [];
+      if (pid !== undefined && command !== undefined) yield { pid: Number(pid), command };
+    }
+    return;
+  }
   for (const name of readdirSync('/proc')) {
     if (!/^\d+$/.test(name)) continue;
     try {
-      found.push({ pid: Number(name), args: readFileSync(`/proc/${name}/cmdline`, 'utf8').split('\0') });
+      const command = readFileSync(`/proc/${name}/cmdline`, 'utf8').replaceAll('\0', ' ').trimEnd();
+      yield { pid: Number(name), command };
     } catch {
       // it exited between the listing and the read
     }
   }
+}
+
+/** Live processes that run one of `programs` with a mark of the path, or with the path itself as an argument. */
+export function findServers(programs: readonly string[], path: string): FoundServer[] {
+  const found: FoundServer[] = [];
+  for (const { pid, command } of commands()) {
+    const at = [`=${path} `, ` ${path} `].map((text) => `${command} `.indexOf(text)).find((n) => n >= 0);
+    if (at === undefined || !programs.some((program) => `/${command} `.includes(`/${program} `))) continue;
+    const identity = identify(pid);
+    const [, ownerPid, started] = /(\d+)-(\d+)$/.exec(command.slice(0, at)) ?? [];
+    const owner = ownerPid === undefined ? null : { pid: Number(ownerPid), started: started! };
+    if (identity !== null) found.push({ ...identity, owner });
+  }
   return found;
-}
-
-/** Live processes that run one of `programs` with `argument` (a data folder or a configuration file). */
-export function findServers(programs: readonly string[], argument: string): ProcessIdentity[] {
-  const pids: number[] = [];
-  if (process.platform === 'linux') {
-    for (const { pid, args } of commandsOnLinux()) {
-      if (args.includes(argument) && args.some((arg) => programs.includes(basename(arg)))) pids.push(pid);
-    }
-  } else {
-    for (const line of ps(['-axww', '-o', 'pid=,command=']).split('\n')) {
-      const [, pid, command] = /^\s*(\d+)\s+(.*)$/.exec(line) ?? [];
-      if (pid === undefined || command === undefined || !`${command} `.includes(` ${argument} `)) continue;
-      if (programs.some((program) => `/${command} `.includes(`/${program} `))) pids.push(Number(pid));
-    }
-  }
-  return pids.map(identify).filter((identity) => identity !== null);
-}
-
-/** The command line of a process's parent, separated by spaces; empty when it is gone. */
-export function parentCommand(pid: number): string {
-  if (process.platform !== 'linux') {
-    const parent = ps(['-o', 'ppid=', '-p', String(pid)]).trim();
-    return parent === '' ? '' : ps(['-ww', '-o', 'command=', '-p', parent]);
-  }
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    const parent = stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1];
-    return readFileSync(`/proc/${parent}/cmdline`, 'utf8').replaceAll('\0', ' ');
-  } catch {
-    return '';
-  }
 }
 
 /** Sends a signal. A process that is already gone is not an error. */

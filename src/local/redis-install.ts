@@ -11,7 +11,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { LocalStoreError } from './errors.ts';
 import { lockFolder } from './folder-lock.ts';
-import { identify } from './processes.ts';
 import { findProgram, findRedisServer, type RedisLookup, type RedisProgram } from './redis-binary.ts';
 import { launch } from './server-process.ts';
 
@@ -141,11 +140,8 @@ async function runInstall(line: readonly string[]): Promise<void> {
 async function install(plan: InstallPlan, options: RedisInstallOptions): Promise<RedisProgram> {
   const { automatic } = plan;
   if (automatic === null) throw missing(plan);
-  const owner = identify(process.pid);
-  if (owner === null) throw missing(plan);
   const lock = await lockFolder({
     claims: '/run/stampede-redis-install', // root alone installs, and writes there
-    owner,
     waitMs: INSTALL_TIMEOUT_MS,
     waitForAll: true,
     inUseMessage: (pid) =>

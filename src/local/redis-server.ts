@@ -13,9 +13,9 @@ import { closeSync, fchownSync, openSync, realpathSync, rmSync, writeFileSync } 
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LocalStoreError, throwIfAborted } from './errors.ts';
+import { LocalStoreError } from './errors.ts';
 import { stopOrphans } from './orphans.ts';
-import { findServers } from './processes.ts';
+import { findServers, markOf } from './processes.ts';
 import { ensureRedisServer } from './redis-install.ts';
 import {
   changeOwner,
@@ -25,6 +25,7 @@ import {
   type ServerAccount,
 } from './server-account.ts';
 import { freePort, launch, type ServerProcess } from './server-process.ts';
+import type { Watcher } from './watcher.ts';
 
 export { findRedisServer } from './redis-binary.ts';
 export { ensureRedisServer } from './redis-install.ts';
@@ -49,7 +50,8 @@ export interface RedisOptions {
   /** Additions to the server's environment. */
   readonly environment?: Readonly<Record<string, string>>;
   readonly say?: (line: string) => void;
-  readonly signal?: AbortSignal;
+  /** Stops the server when this process is killed. */
+  readonly watcher?: Watcher;
 }
 
 /** A running Redis. */
@@ -70,13 +72,10 @@ export interface RedisServer {
 const CONFIGURATION = 'redis.conf';
 const configurationPath = (folder: string) => join(realpathSync(folder), CONFIGURATION);
 
-/** Identifies a server by its command line, which may not name its folder otherwise. Without a syslog the option has no effect. */
-const markOf = (folder: string) => ['--syslog-ident', configurationPath(folder)];
-
 /** Stops an orphaned Redis that still runs on the folder. */
 export async function stopOrphanedRedis(folder: string, say: (line: string) => void): Promise<void> {
-  const argument = configurationPath(folder);
-  await stopOrphans({ name: 'Redis', programs: PROGRAMS, argument, signal: 'SIGTERM', say });
+  const path = configurationPath(folder);
+  await stopOrphans({ name: 'Redis', programs: PROGRAMS, path, signal: 'SIGTERM', say });
 }
 
 const quoted = (text: string) => `"${text.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}"`;
@@ -151,17 +150,17 @@ async function startOnce(
   const { folder, password, account } = options;
   writeConfiguration(folder, password, account);
   const configuration = join(pathWithin(folder, account), CONFIGURATION);
-  const args = [configuration, ...markOf(folder), '--port', String(port), ...(options.args ?? [])];
+  // Its command line may not name its folder otherwise. Without a syslog this option has no effect.
+  const mark = ['--syslog-ident', markOf(configurationPath(folder))];
+  const args = [configuration, ...mark, '--port', String(port), ...(options.args ?? [])];
   const log = join(folder, 'redis.log');
-  const { program, environment = {} } = options;
+  const { program, environment = {}, watcher } = options;
   const launched = { command: program, args, cwd: folder, log, environment, ...account.ids };
-  const server = await launch(launched, 'redis-failed');
+  const server = await launch({ ...launched, ...(watcher && { watcher }) }, 'redis-failed');
   const deadline = performance.now() + START_TIMEOUT_MS;
   while (server.end() === null && !(await isReady(port, password, server))) {
-    const isLate = performance.now() > deadline;
-    if (isLate || options.signal?.aborted) {
+    if (performance.now() > deadline) {
       await server.stop('SIGTERM', STOP_TIMEOUT_MS);
-      throwIfAborted(options.signal);
       throw failure(`was not ready after ${START_TIMEOUT_MS / 1000} s`, folder, server);
     }
     await sleep(20);
@@ -188,7 +187,6 @@ export async function startRedisServer(options: RedisOptions): Promise<RedisServ
   const { account, program } = await findRedis(join(folder, '..'), options);
   if (account.ids !== null) await changeOwner(folder, account);
   for (let tries = 1; ; tries++) {
-    throwIfAborted(options.signal);
     const port = options.port ?? (await freePort());
     const server = await startOnce({ ...options, folder, program, account }, port);
     if (server === null) {

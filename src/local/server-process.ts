@@ -17,6 +17,7 @@ import {
 import { createServer } from 'node:net';
 import { dirname } from 'node:path';
 import { LocalStoreError, type LocalStoreErrorCode } from './errors.ts';
+import type { Watcher } from './watcher.ts';
 
 /**
  * The fixed environment of servers. A broken locale in the caller's environment would keep Redis and Postgres from starting,
@@ -41,8 +42,10 @@ export interface LaunchOptions {
   readonly environment?: Readonly<Record<string, string>>;
   /** Inherits the caller's environment instead of the fixed one: installers need HOME and proxy variables. */
   readonly inherit?: boolean;
-  /** Runs in its own session and process group, so that the whole group can be killed. */
+  /** Runs in its own session and process group. */
   readonly detached?: boolean;
+  /** Stops the process, which is detached, when this one is killed. */
+  readonly watcher?: Watcher;
 }
 
 /** A running server. */
@@ -106,13 +109,14 @@ export async function launch(options: LaunchOptions, code: LocalStoreErrorCode):
       cwd: options.cwd,
       stdio: ['ignore', fd, fd],
       ...(options.inherit ? {} : { env: { ...SERVER_ENVIRONMENT, ...options.environment } }),
-      detached: options.detached ?? false,
+      detached: options.detached ?? options.watcher !== undefined,
       ...(options.uid === undefined ? {} : { uid: options.uid }),
       ...(options.gid === undefined ? {} : { gid: options.gid }),
     });
   } finally {
     closeSync(fd);
   }
+  if (child.pid !== undefined) options.watcher?.watch(child);
   let end: string | null = null;
   const ended = new Promise<string>((resolve) => {
     child.once('exit', (status, signal) => {

@@ -1,37 +1,29 @@
 /**
- * The service's side of the local stores: prepares the folder, spawns the guardian (guardian.ts) and holds the channel. When
- * the channel closes, the guardian stops both servers.
+ * The local stores of a service: a Postgres and a Redis on a folder that no other service uses.
  *
- *   spawning ──ready──▶ serving ──stop()──▶ channel closed ──guardian exits──▶ stopped
- *      └─ failed, or the guardian exits: throws, nothing is left running
+ *   locking ──▶ starting ──both ready──▶ serving ──stop()──▶ stopping ──▶ stopped
+ *      │            └─ one failed: the other is stopped ──────────▲
+ *      └─ another service has the folder: throws
  *
- * While serving, neither the guardian nor the channel keeps the service's event loop alive: a service that does not call
- * stop() still exits, which closes the channel.
+ * The servers are children of the service, and stop however it ends: see watcher.ts. While serving, nothing here keeps its event loop alive:
+ * a service that does not call stop() still exits.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
-import {
-  accessSync,
-  chmodSync,
-  closeSync,
-  constants,
-  existsSync,
-  mkdirSync,
-  openSync,
-  realpathSync,
-} from 'node:fs';
+import { accessSync, chmodSync, constants, existsSync, mkdirSync, realpathSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { diskAdvice, inUse, LocalStoreError, systemCode } from './errors.ts';
-import { type FolderLock, lockFolder, ownerOf } from './folder-lock.ts';
-import type { GuardianMessage, GuardianOrder } from './guardian-protocol.ts';
-import { stopOrphanedPostgres } from './postgres-server.ts';
+import { holderOf, lockFolder } from './folder-lock.ts';
+import { serviceUrlOf } from './postgres-roles.ts';
+import { type PostgresServer, startPostgresServer, stopOrphanedPostgres } from './postgres-server.ts';
 import { identify } from './processes.ts';
 import type { LocalRedis } from './redis-install.ts';
-import { ensureRedisServer, stopOrphanedRedis } from './redis-server.ts';
-import type { StoreUrls } from './urls.ts';
+import { ensureRedisServer, type RedisServer, startRedisServer, stopOrphanedRedis } from './redis-server.ts';
+import { passwordFor, readOrCreateSecret } from './secret.ts';
+import { giveToProjectOwner } from './server-account.ts';
+import { removeStoreUrls, type StoreUrls, writeStoreUrls } from './urls.ts';
+import { Watcher } from './watcher.ts';
 
 /** Covers the stop timeouts of both servers (15 s each). */
-const STOP_TIMEOUT_MS = 40_000;
+const WAIT_FOR_ENDING_MS = 20_000;
 
 /** Running local stores. */
 export interface LocalStores extends StoreUrls {
@@ -70,7 +62,7 @@ function createFolder(path: string, mode: number): void {
 export function checkFolder(path: string): void {
   let pid: number | null = null;
   try {
-    pid = ownerOf(join(path, 'lock'));
+    pid = holderOf(join(path, 'lock'));
   } catch {
     // `startLocalStores` explains a folder that cannot be read
   }
@@ -103,102 +95,89 @@ function unusable(path: string, cause: unknown): LocalStoreError {
   );
 }
 
-const GUARDIAN = fileURLToPath(new URL('../../dist/programs/guardian.js', import.meta.url));
-
-function openLog(folder: string): number {
-  try {
-    return openSync(join(folder, 'guardian.log'), 'a', 0o600);
-  } catch (cause) {
-    throw unusable(folder, cause);
-  }
+interface Servers {
+  postgres: PostgresServer | null;
+  redis: RedisServer | null;
 }
 
-function spawnGuardian(order: GuardianOrder): ChildProcess {
-  const log = openLog(order.folder);
-  try {
-    return spawn(process.execPath, [GUARDIAN, JSON.stringify(order)], {
-      cwd: order.folder,
-      detached: true,
-      stdio: ['ignore', log, log, 'ipc'],
-    });
-  } finally {
-    closeSync(log);
-  }
+interface Wanted extends LocalStoresOptions {
+  /** Null: no Redis. */
+  readonly redisProgram: string | null;
 }
 
-type Ready = Extract<GuardianMessage, { stampede: 'ready' }>;
+/** Starts both concurrently. `servers` holds each one that started, even when the other failed. */
+async function startServers(wanted: Wanted, watcher: Watcher, servers: Servers): Promise<void> {
+  const { folder, say, redisProgram, postgresArgs = [], redisArgs = [] } = wanted;
+  const [postgresFolder, redisFolder] = [join(folder, 'postgres'), join(folder, 'redis')];
+  for (const path of [postgresFolder, redisFolder]) mkdirSync(path, { recursive: true, mode: 0o700 });
+  await Promise.all([stopOrphanedPostgres(postgresFolder, say), stopOrphanedRedis(redisFolder, say)]);
+  const secret = readOrCreateSecret(folder);
+  const startPostgres = async () => {
+    const options = { folder: postgresFolder, password: secret, args: postgresArgs, say, watcher };
+    servers.postgres = await startPostgresServer(options);
+  };
+  const startRedis = async (program: string) => {
+    const password = passwordFor('redis', secret);
+    const options = { folder: redisFolder, password, args: redisArgs, program, say, watcher };
+    servers.redis = await startRedisServer(options);
+  };
+  const starts = [wanted.postgres && startPostgres(), redisProgram !== null && startRedis(redisProgram)];
+  const failed = (await Promise.allSettled(starts)).find((result) => result.status === 'rejected');
+  if (failed !== undefined) throw failed.reason;
+}
 
-function untilReady(guardian: ChildProcess, folder: string, say: (line: string) => void): Promise<Ready> {
-  return new Promise((resolve, reject) => {
-    guardian.once('error', (cause) =>
-      reject(
-        new LocalStoreError('guardian-failed', `${process.execPath} cannot be run: ${cause.message}`, {
-          cause,
-        }),
-      ),
-    );
-    guardian.once('exit', (status, signal) => {
-      const log = join(folder, 'guardian.log');
-      const how = signal ?? `exit code ${status}`;
-      reject(
-        new LocalStoreError(
-          'guardian-failed',
-          `The guardian of the local stores exited (${how}). See ${log}.`,
-        ),
-      );
-    });
-    guardian.on('message', (message: GuardianMessage) => {
-      if (message.stampede === 'progress') say(message.line);
-      else if (message.stampede === 'ready') resolve(message);
-      else if (message.stampede === 'failed') reject(new LocalStoreError(message.code, message.message));
-    });
+/** Starts the stores on a folder that exists. */
+async function startIn(wanted: Wanted): Promise<LocalStores> {
+  const { folder, say } = wanted;
+  const lock = await lockFolder({
+    claims: join(folder, 'lock'),
+    waitMs: WAIT_FOR_ENDING_MS,
+    inUseMessage: (pid) => inUse(folder, pid),
   });
-}
-
-/** Closes the channel and waits for the guardian to exit. */
-function endOf(guardian: ChildProcess, folder: string): Promise<void> {
-  if (guardian.exitCode !== null || guardian.signalCode !== null) return Promise.resolve();
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => {
-      const message = `The local stores in ${folder} did not stop within ${STOP_TIMEOUT_MS / 1000} s (guardian: pid ${guardian.pid}).`;
-      reject(new LocalStoreError('guardian-failed', message));
-    }, STOP_TIMEOUT_MS);
-    guardian.once('exit', () => {
-      clearTimeout(timer);
-      resolve();
-    });
-    guardian.ref();
-    if (guardian.connected) guardian.disconnect();
-  });
-}
-
-const isInUse = (error: unknown) => error instanceof LocalStoreError && error.code === 'folder-in-use';
-
-/**
- * Stops the servers that a killed guardian left behind, unless a new start on the folder has done so. A disk that is full or
- * read-only refuses the lock. Servers of another guardian are left alone without it too: see orphans.ts.
- */
-async function stopOrphans(folder: string, say: (line: string) => void): Promise<void> {
-  const owner = identify(process.pid);
-  if (owner === null) return;
-  const claims = join(folder, 'lock');
-  let lock: FolderLock | null = null;
-  try {
-    lock = await lockFolder({ claims, owner, waitMs: 0, inUseMessage: () => '' });
-  } catch (error) {
-    if (isInUse(error)) return;
-    say(`The local stores in ${folder} stop without their lock: ${(error as Error).message}`);
+  const watcher = new Watcher(folder);
+  const servers: Servers = { postgres: null, redis: null };
+  let stopped: Promise<void> | null = null;
+  /** A disk that is full or read-only must not keep the servers running. */
+  const attempt = (step: () => void) => {
+    try {
+      step();
+    } catch (error) {
+      say(`The local stores in ${folder} stop, although this failed: ${(error as Error).message}`);
+    }
+  };
+  async function stopAll(): Promise<void> {
+    attempt(lock.markEnding);
+    attempt(() => removeStoreUrls(folder));
+    await Promise.all([servers.postgres?.stop(), servers.redis?.stop()]);
+    await watcher.end();
+    attempt(lock.release);
   }
+  const stop = () => {
+    stopped ??= stopAll();
+    return stopped;
+  };
+  const reportUnexpectedEnd = (name: string, server: PostgresServer | RedisServer | null) => {
+    void server?.ended.then((how) => {
+      if (stopped !== null) return;
+      const tail = server.tail();
+      say(`The local ${name} exited unexpectedly (${how}). Restart the service. Last log lines:\n${tail}`);
+    });
+  };
   try {
-    for (const name of ['postgres', 'redis']) mkdirSync(join(folder, name), { recursive: true, mode: 0o700 });
-    await Promise.all([
-      stopOrphanedPostgres(join(folder, 'postgres'), say),
-      stopOrphanedRedis(join(folder, 'redis'), say),
-    ]);
+    giveToProjectOwner(folder);
+    await startServers(wanted, watcher, servers);
+    reportUnexpectedEnd('Postgres', servers.postgres);
+    reportUnexpectedEnd('Redis', servers.redis);
+    const migrationDatabaseUrl = servers.postgres?.url() ?? null;
+    const databaseUrl = migrationDatabaseUrl && serviceUrlOf(migrationDatabaseUrl);
+    const urls = { databaseUrl, migrationDatabaseUrl, redisUrl: servers.redis?.url ?? null };
+    writeStoreUrls(folder, urls);
+    giveToProjectOwner(folder);
+    watcher.unref();
+    return { ...urls, stop };
   } catch (error) {
-    if (lock !== null || !isInUse(error)) throw error;
-  } finally {
-    lock?.release();
+    await stop();
+    throw error;
   }
 }
 
@@ -212,8 +191,7 @@ export async function startLocalStores(options: LocalStoresOptions): Promise<Loc
     const none = { databaseUrl: null, migrationDatabaseUrl: null, redisUrl: null };
     return { ...none, stop: () => Promise.resolve() };
   }
-  const service = identify(process.pid);
-  if (process.platform === 'win32' || service === null) {
+  if (process.platform === 'win32' || identify(process.pid) === null) {
     const message = `Local stores are not supported on ${process.platform}. Use WSL, or set DATABASE_URL and REDIS_URL.`;
     throw new LocalStoreError('platform-unsupported', message);
   }
@@ -221,35 +199,11 @@ export async function startLocalStores(options: LocalStoresOptions): Promise<Loc
     ? (await ensureRedisServer({ say, install: options.installRedis ?? 'auto' })).path
     : null;
   const folder = prepareFolder(resolve(options.folder));
-  const { postgresArgs = [], redisArgs = [] } = options;
-  const guardian = spawnGuardian({ folder, postgres, redis, service, redisProgram, postgresArgs, redisArgs });
-  let ready: Ready;
   try {
-    ready = await untilReady(guardian, folder, say);
-  } catch (error) {
-    await endOf(guardian, folder).catch(() => {});
-    throw error;
+    return await startIn({ ...options, folder, redisProgram });
+  } catch (cause) {
+    if (cause instanceof LocalStoreError) throw cause;
+    const message = `The local stores failed to start: ${(cause as Error).message}. ${diskAdvice(cause, folder) ?? ''}`;
+    throw new LocalStoreError('stores-failed', message.trimEnd(), { cause });
   }
-  guardian.unref();
-  guardian.channel?.unref();
-
-  let stopped: Promise<void> | null = null;
-  guardian.once('exit', (status, signal) => {
-    if (stopped !== null) return;
-    const how = signal ?? `exit code ${status}`;
-    say(`The guardian of the local stores exited unexpectedly (${how}). Restart the service.`);
-  });
-  async function stop(): Promise<void> {
-    await endOf(guardian, folder);
-    if (guardian.exitCode !== 0) await stopOrphans(folder, say);
-  }
-  return {
-    databaseUrl: ready.databaseUrl,
-    migrationDatabaseUrl: ready.migrationDatabaseUrl,
-    redisUrl: ready.redisUrl,
-    stop: () => {
-      stopped ??= stop();
-      return stopped;
-    },
-  };
 }

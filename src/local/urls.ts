@@ -1,6 +1,6 @@
 /**
- * The file with the URLs of a folder's servers, for other commands and for a shell (`. .local/stores.env`). The guardian writes
- * it when the servers are ready and removes it before they stop; a killed guardian leaves a stale file until the next start.
+ * The file with the URLs of a folder's servers, for other commands and for a shell (`. .local/stores.env`). The service
+ * writes it when the servers are ready and removes it before they stop; after a `kill -9` the watcher does (watcher.ts).
  * The URLs contain the password, so only the owner may read the file. It does not export the variables: a service started
  * later from the same shell must not use these stores as its own.
  */
@@ -23,7 +23,9 @@ export interface StoreUrls {
 
 type ServiceUrls = Pick<StoreUrls, 'databaseUrl' | 'redisUrl'>;
 
-const fileOf = (folder: string) => join(folder, 'stores.env');
+/** The name of the file. */
+export const STORE_URLS = 'stores.env';
+const fileOf = (folder: string) => join(folder, STORE_URLS);
 
 /** Replaces the file atomically. */
 export function writeStoreUrls(folder: string, urls: StoreUrls): void {

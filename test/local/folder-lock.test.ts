@@ -3,10 +3,8 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { type FolderLock, lockFolder } from '../../src/local/folder-lock.ts';
-import { identify } from '../../src/local/processes.ts';
 import { temporaryFolder } from './support.ts';
 
-const self = identify(process.pid)!;
 const inUseMessage = (pid: number) => `held for ${pid}`;
 
 test('never has two holders, and every waiter acquires it', async () => {
@@ -14,7 +12,7 @@ test('never has two holders, and every waiter acquires it', async () => {
   let holders = 0;
   let most = 0;
   const contend = async () => {
-    const lock = await lockFolder({ claims, owner: self, waitMs: 30_000, waitForAll: true, inUseMessage });
+    const lock = await lockFolder({ claims, waitMs: 30_000, waitForAll: true, inUseMessage });
     most = Math.max(most, ++holders);
     await sleep(Math.random() * 10);
     holders--;
@@ -27,7 +25,7 @@ test('never has two holders, and every waiter acquires it', async () => {
 
 test('a held lock is an error at once; an ending one is waited for', async () => {
   const claims = join(temporaryFolder(), 'lock');
-  const options = { claims, owner: self, waitMs: 10_000, inUseMessage };
+  const options = { claims, waitMs: 10_000, inUseMessage };
   const first: FolderLock = await lockFolder(options);
   await expect(lockFolder(options)).rejects.toMatchObject({
     code: 'folder-in-use',
