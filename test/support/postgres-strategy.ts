@@ -38,18 +38,18 @@ export interface StrategyBench {
 const PATIENT_MS = 60_000;
 
 /** The bounds of the product would end a wait while the machine holds the test up. */
-function openPatient(databaseUrl: string): PostgresStore {
+async function openPatient(databaseUrl: string): Promise<PostgresStore> {
   const store = openPostgres(databaseUrl, () => {});
   const timeouts = [...Object.keys(TIMEOUTS), 'query_timeout', 'connectionTimeoutMillis'];
   Object.assign(store.pool.options, Object.fromEntries(timeouts.map((name) => [name, PATIENT_MS])));
-  const prisma = new Proxy(store.prisma, {
+  const prisma = new Proxy(await store.prisma(), {
     get(client, name) {
       if (name !== '$transaction') return Reflect.get(client, name);
       const patient = { maxWait: PATIENT_MS, timeout: PATIENT_MS };
       return (work: never, options: object) => client.$transaction(work, { ...options, ...patient });
     },
   });
-  return { ...store, prisma };
+  return { ...store, prisma: async () => prisma };
 }
 
 /**

@@ -1,12 +1,11 @@
 /**
- * The connections to Postgres: one pool, used by Prisma (idiomatic queries) and by hand-written hot statements.
+ * The connections to Postgres: one pool, used by hand-written statements and, in one strategy, by Prisma.
  * What an error means: store/failures/postgres.ts.
  */
-import { PrismaPg } from '@prisma/adapter-pg';
 import pg from 'pg';
 import { limits } from '../../config/limits.ts';
 import { type DatabaseAddress, parseDatabaseUrl } from '../../config/urls/database.ts';
-import { PrismaClient } from '../../generated/prisma/client.ts';
+import type { PrismaClient } from '../../generated/prisma/client.ts';
 import type { PostgresClient } from '../../locks/clients.ts';
 import {
   classifyPostgresError,
@@ -20,7 +19,8 @@ import { sessionOptions, TIMEOUTS } from './settings.ts';
 import { notReplicated, standbyWait, type Timeline } from './standby-wait.ts';
 
 export interface PostgresStore extends PostgresClient {
-  readonly prisma: PrismaClient;
+  /** Loads Prisma's client with the first call. */
+  prisma(): Promise<PrismaClient>;
   readonly clock: StoreClock;
   /** @throws when Postgres does not answer. */
   ping(): Promise<void>;
@@ -79,12 +79,14 @@ export function openPostgres(
   };
   pool.on('error', onClientError);
   pool.on('connect', (client) => client.on('error', onClientError));
-  let prisma: PrismaClient | undefined; // most processes never use it
+  let prisma: Promise<PrismaClient> | undefined;
+  const loadPrisma = async () =>
+    (await import('./prisma.ts')).openPrisma(pool, addressOf(databaseUrl).schema);
   return {
     pool,
     explain: expectedPostgresFailure,
-    get prisma() {
-      prisma ??= new PrismaClient({ adapter: new PrismaPg(pool, prismaOptions(databaseUrl)) });
+    prisma() {
+      prisma ??= loadPrisma();
       return prisma;
     },
     clock: storeClock(async () => {
@@ -100,7 +102,7 @@ export function openPostgres(
     replicated: standby.wait,
     async close() {
       closing = true;
-      await prisma?.$disconnect();
+      await (await prisma)?.$disconnect();
       await pool.end();
     },
   };
@@ -171,12 +173,6 @@ export function addressOf(databaseUrl: string): DatabaseAddress {
   const address = parseDatabaseUrl(databaseUrl);
   if (typeof address === 'string') throw new Error(`the URL ${address}`);
   return address;
-}
-
-/** Prisma writes the schema before the name of each table, and `public` where it has none. */
-export function prismaOptions(databaseUrl: string) {
-  const { schema } = addressOf(databaseUrl);
-  return { disposeExternalPool: false, ...(schema !== null && { schema }) };
 }
 
 /**

@@ -1,10 +1,7 @@
-/**
- * Sales. A change is an operation of Prisma. The first one of a process costs it much CPU, so what every process reads goes through the
- * pool alone.
- */
+/** Sales, and the changes of an administrator. */
 import type pg from 'pg';
 import type { Sale, SaleQuery } from '../../domain/sale.ts';
-import { Prisma, type Sale as SaleRow } from '../../generated/prisma/client.ts';
+import type { Sale as SaleRow } from '../../generated/prisma/client.ts';
 import { classifyPostgresError } from '../failures/postgres.ts';
 import { type IdempotencyKey, once } from './idempotency.ts';
 import { IS_OPEN } from './insert-orders.ts';
@@ -32,19 +29,19 @@ export type SaleTable = ReturnType<typeof saleTable>;
 
 export function saleTable(postgres: PostgresStore) {
   const { pool } = postgres;
-  const read = async (where: Prisma.Sql) =>
-    (await pool.query<SaleColumns>(Prisma.sql`SELECT ${COLUMNS} FROM sales ${where}`)).rows.map(toSale);
+  const read = async (rest: string, values: unknown[]) =>
+    (await pool.query<SaleColumns>(`SELECT ${COLUMNS} FROM sales ${rest}`, values)).rows.map(toSale);
   return {
     /** @param key of a request that has one: it happens once, and a repeat gets the same sale @throws KeyReusedError */
     create(given: NewSale, key: IdempotencyKey | null = null) {
       const { name, stock, priceCents, startsAt, endsAt } = given;
       const { spreadS = 0, maxPerOrder = 1, paymentWindowS = null } = given;
-      const insert = Prisma.sql`
-        INSERT INTO sales (name, stock, price_cents, starts_at, ends_at, spread_s, max_per_order, payment_window_s)
-        VALUES (${name}, ${stock}, ${priceCents}, ${startsAt}, ${endsAt}, ${spreadS}, ${maxPerOrder}, ${paymentWindowS})
-        RETURNING ${COLUMNS}`;
       return once(postgres, key, async (client) => {
-        const { rows } = await client.query<SaleColumns>(insert);
+        const { rows } = await client.query<SaleColumns>(
+          `INSERT INTO sales (name, stock, price_cents, starts_at, ends_at, spread_s, max_per_order, payment_window_s)
+           VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING ${COLUMNS}`,
+          [name, stock, priceCents, startsAt, endsAt, spreadS, maxPerOrder, paymentWindowS],
+        );
         return { commit: true, value: toSale(rows[0]!) };
       });
     },
@@ -53,11 +50,17 @@ export function saleTable(postgres: PostgresStore) {
      * @returns null when it does not exist; `invalid`: its window would end before it begins, or an order be too dear
      */
     async change(saleId: number, changes: SaleChanges) {
+      const names = (Object.keys(CHANGEABLE) as (keyof SaleChanges)[]).filter(
+        (name) => changes[name] !== undefined,
+      );
+      const set = names.map((name, n) => `, ${CHANGEABLE[name]} = $${n + 2}`).join('');
       try {
         // The version: `optimistic` compares it.
-        const data = { ...changes, version: { increment: 1 } };
-        const [row] = await postgres.prisma.sale.updateManyAndReturn({ where: { id: saleId }, data });
-        return row === undefined ? null : toSale(row);
+        const { rows } = await pool.query<SaleColumns>(
+          `UPDATE sales SET version = version + 1${set} WHERE id = $1 RETURNING ${COLUMNS}`,
+          [saleId, ...names.map((name) => changes[name])],
+        );
+        return rows[0] === undefined ? null : toSale(rows[0]);
       } catch (error) {
         const failure = classifyPostgresError(error);
         if (failure.kind === 'rejected' && BOUNDS.has(failure.constraint ?? '')) return 'invalid';
@@ -65,12 +68,13 @@ export function saleTable(postgres: PostgresStore) {
       }
     },
     async get(saleId: number) {
-      return (await read(Prisma.sql`WHERE id = ${saleId}`))[0] ?? null;
+      return (await read('WHERE id = $1', [saleId]))[0] ?? null;
     },
     /** A sale, the secret seed of its lottery, and the clock of Postgres, milliseconds since 1970. */
     async getWithSeed(saleId: number) {
       const { rows } = await pool.query<SaleColumns & { seed: string; nowMs: number }>(
-        Prisma.sql`SELECT ${COLUMNS}, lottery_seed AS seed, ${NOW_MS} FROM sales WHERE id = ${saleId}`,
+        `SELECT ${COLUMNS}, lottery_seed AS seed, ${NOW_MS} FROM sales WHERE id = $1`,
+        [saleId],
       );
       if (rows[0] === undefined) return null;
       const { seed, nowMs } = rows[0];
@@ -79,25 +83,26 @@ export function saleTable(postgres: PostgresStore) {
     /** Reads those of the sales that exist, in one statement, and the clock of Postgres, milliseconds since 1970. */
     async watch(saleIds: readonly number[]) {
       const { rows } = await pool.query<SaleColumns & { nowMs: number }>(
-        Prisma.sql`SELECT ${COLUMNS}, ${NOW_MS} FROM sales WHERE id = ANY(${saleIds}::int[])`,
+        `SELECT ${COLUMNS}, ${NOW_MS} FROM sales WHERE id = ANY($1::int[])`,
+        [saleIds],
       );
       return { sales: rows.map(toSale), nowMs: rows[0]?.nowMs ?? Date.now() };
     },
     /** Newest first. */
     async list({ limit, before, search, state }: SaleQuery) {
-      const wanted = [
-        ...(before === undefined ? [] : [Prisma.sql`id < ${before}`]),
-        ...(search === undefined ? [] : [Prisma.sql`strpos(lower(name), lower(${search})) > 0`]),
-        ...(state === undefined ? [] : [Prisma.sql`${STATE} = ${state}`]),
-      ];
-      const where = wanted.length === 0 ? Prisma.empty : Prisma.sql`WHERE ${Prisma.join(wanted, ' AND ')}`;
-      return read(Prisma.sql`${where} ORDER BY id DESC LIMIT ${limit}`);
+      return read(
+        `WHERE ($1::int IS NULL OR id < $1) AND ($2::text IS NULL OR strpos(lower(name), lower($2)) > 0)
+           AND ($3::text IS NULL OR ${STATE} = $3) ORDER BY id DESC LIMIT $4`,
+        [before, search, state, limit],
+      );
     },
     /** Sales that have not ended, or ended less than a week ago: all that can have reservations. By id, in pages, each read when it is used. */
     async *recent(pageSize: number): AsyncGenerator<readonly Sale[]> {
       for (let last: Sale | undefined, isLast = false; !isLast; ) {
-        const page = await read(Prisma.sql`WHERE id > ${last?.id ?? 0}
-          AND (ends_at IS NULL OR ends_at > now() - interval '7 days') ORDER BY id LIMIT ${pageSize}`);
+        const page = await read(
+          `WHERE id > $1 AND (ends_at IS NULL OR ends_at > now() - interval '7 days') ORDER BY id LIMIT $2`,
+          [last?.id ?? 0, pageSize],
+        );
         if (page.length > 0) yield page;
         last = page.at(-1);
         isLast = page.length < pageSize;
@@ -128,19 +133,21 @@ export function saleTable(postgres: PostgresStore) {
      */
     async restock(saleId: number, units: number, isMirrored = false, db: Db = pool) {
       // New units first cover those sold beyond the stock; only the rest is free.
-      const { rows } = await db.query<SaleColumns>(Prisma.sql`
-        WITH sale AS (
-          SELECT id, least(oversold, greatest(${units}::int, 0)) AS covered FROM sales
-          WHERE id = ${saleId} AND stock::bigint + ${units}::int BETWEEN sold AND 2147483647 FOR NO KEY UPDATE
-        ), changed AS (
-          UPDATE sales SET stock = stock + ${units}::int, sold = sold + covered, oversold = oversold - covered,
-            version = version + 1
-          FROM sale WHERE sales.id = sale.id RETURNING sales.*, ${units}::int - covered AS free
-        ), outbox AS (
-          INSERT INTO mirror_outbox (sale_id, change, units) SELECT id, 'restock', free FROM changed
-          WHERE ${isMirrored}::boolean AND free > 0
-        )
-        SELECT ${COLUMNS} FROM changed`);
+      const { rows } = await db.query<SaleColumns>(
+        `WITH sale AS (
+           SELECT id, least(oversold, greatest($2::int, 0)) AS covered FROM sales
+           WHERE id = $1 AND stock::bigint + $2::int BETWEEN sold AND 2147483647 FOR NO KEY UPDATE
+         ), changed AS (
+           UPDATE sales SET stock = stock + $2::int, sold = sold + covered, oversold = oversold - covered,
+             version = version + 1
+           FROM sale WHERE sales.id = sale.id RETURNING sales.*, $2::int - covered AS free
+         ), outbox AS (
+           INSERT INTO mirror_outbox (sale_id, change, units) SELECT id, 'restock', free FROM changed
+           WHERE $3::boolean AND free > 0
+         )
+         SELECT ${COLUMNS} FROM changed`,
+        [saleId, units, isMirrored],
+      );
       if (rows[0] !== undefined) return toSale(rows[0]);
       const known = await db.query('SELECT FROM sales WHERE id = $1', [saleId]);
       return known.rowCount === 0 ? null : 'below-sold';
@@ -148,16 +155,27 @@ export function saleTable(postgres: PostgresStore) {
   };
 }
 
+/** The columns of what may be changed. */
+const CHANGEABLE: Readonly<Record<keyof SaleChanges, string>> = {
+  name: 'name',
+  priceCents: 'price_cents',
+  startsAt: 'starts_at',
+  endsAt: 'ends_at',
+  maxPerOrder: 'max_per_order',
+  paymentWindowS: 'payment_window_s',
+  paused: 'paused',
+};
+
 const BOUNDS: ReadonlySet<string> = new Set(['sales_window_in_order', 'sales_amount_bounded']);
 
 /** `stateOf` in SQL. */
-const STATE = Prisma.sql`CASE WHEN ends_at <= now() THEN 'ended' WHEN paused THEN 'paused' WHEN starts_at > now() THEN 'scheduled'
+const STATE = `CASE WHEN ends_at <= now() THEN 'ended' WHEN paused THEN 'paused' WHEN starts_at > now() THEN 'scheduled'
   WHEN sold < stock THEN 'open' ELSE 'sold-out' END`;
 
-const COLUMNS = Prisma.sql`id, name, price_cents AS "priceCents", stock, sold, oversold, starts_at AS "startsAt",
+const COLUMNS = `id, name, price_cents AS "priceCents", stock, sold, oversold, starts_at AS "startsAt",
   ends_at AS "endsAt", spread_s AS "spreadS", max_per_order AS "maxPerOrder", paused, payment_window_s AS "paymentWindowS"`;
 
-const NOW_MS = Prisma.sql`floor(extract(epoch FROM clock_timestamp()) * 1000)::float8 AS "nowMs"`;
+const NOW_MS = `floor(extract(epoch FROM clock_timestamp()) * 1000)::float8 AS "nowMs"`;
 
 type SaleColumns = Omit<SaleRow, 'version' | 'createdAt' | 'lotterySeed' | 'mirrorEpoch'>;
 

@@ -7,7 +7,7 @@ import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import type { Step } from '../../domain/outcome.ts';
-import { Prisma } from '../../generated/prisma/client.ts';
+import type { Prisma } from '../../generated/prisma/client.ts';
 import { paymentDeadline } from '../../store/postgres/insert-orders.ts';
 import { SALE_STATE, type SaleState } from '../../store/postgres/purchases.ts';
 import { accepted, existing, postgresStrategy, rejectionOf } from '../kit/postgres-strategy.ts';
@@ -29,18 +29,23 @@ type LockedSale = SaleState & {
   readonly expiresAt: Date;
 };
 
+type Sql = Pick<typeof Prisma, 'raw' | 'sql'>;
+
 /** Split where the customer and the window go. */
 const DEADLINE = paymentDeadline('sales.id', '?', 'coalesce(payment_window_s, ?)').split('?');
 
 export function create(context: StrategyContext): Strategy {
-  const { prisma } = context.postgres;
+  const { postgres } = context;
+  /** Every other strategy starts without Prisma. */
+  const loading = Promise.all([postgres.prisma(), import('../../generated/prisma/client.ts')]);
+  loading.catch(() => {}); // the attempts report it
 
-  async function decide(tx: Prisma.TransactionClient, attempt: Attempt): Promise<Step> {
+  async function decide({ raw, sql }: Sql, tx: Prisma.TransactionClient, attempt: Attempt): Promise<Step> {
     const { saleId, userId, orderId, quantity } = attempt;
     const [sale = null] = await tx.$queryRaw<LockedSale[]>`
-      SELECT ${Prisma.raw(SALE_STATE)}, price_cents AS "priceCents", clock_timestamp() AS "createdAt",
+      SELECT ${raw(SALE_STATE)}, price_cents AS "priceCents", clock_timestamp() AS "createdAt",
              CASE WHEN ${quantity}::int <= max_per_order THEN points_earned(price_cents * ${quantity}::int) END AS points,
-             ${Prisma.sql(DEADLINE, context.paymentWindowS, userId)} AS "expiresAt"
+             ${sql(DEADLINE, context.paymentWindowS, userId)} AS "expiresAt"
       FROM sales WHERE id = ${saleId} FOR UPDATE`;
     if (sale === null) return { kind: 'unknown-sale' };
     const order = await tx.order.findFirst({
@@ -64,10 +69,11 @@ export function create(context: StrategyContext): Strategy {
     return accepted(attempt);
   }
 
-  return postgresStrategy(context, description, (attempt) =>
-    prisma.$transaction((tx) => decide(tx, attempt), {
+  return postgresStrategy(context, description, async (attempt) => {
+    const [prisma, module] = await loading;
+    return prisma.$transaction((tx) => decide(module.Prisma, tx, attempt), {
       maxWait: limits.postgresConnectMs,
       timeout: limits.postgresStatementMs,
-    }),
-  );
+    });
+  });
 }

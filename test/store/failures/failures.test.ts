@@ -25,12 +25,13 @@ const errorOf = (work: Promise<unknown>): Promise<unknown> =>
   );
 
 /** The same error through pg, Prisma and its transactions. */
-function raised(state: string): Promise<unknown[]> {
+async function raised(state: string): Promise<unknown[]> {
+  const prisma = await postgres.prisma();
   const statement = `DO $$ BEGIN RAISE EXCEPTION 'refused' USING ERRCODE = '${state}'; END $$`;
   return Promise.all([
     errorOf(postgres.pool.query(statement)),
-    errorOf(postgres.prisma.$executeRawUnsafe(statement)),
-    errorOf(postgres.prisma.$transaction((tx) => tx.$executeRawUnsafe(statement))),
+    errorOf(prisma.$executeRawUnsafe(statement)),
+    errorOf(prisma.$transaction((tx) => tx.$executeRawUnsafe(statement))),
   ]);
 }
 
@@ -103,8 +104,9 @@ describe('an answer of Postgres', () => {
 
   it('that is late closes its connection: no other client sees its transaction', async () => {
     let backend = 0;
+    const prisma = await postgres.prisma();
     const late = errorOf(
-      postgres.prisma.$transaction(
+      prisma.$transaction(
         async (tx) => {
           const [row] = await tx.$queryRaw<{ pid: number }[]>`SELECT pg_backend_pid() AS pid`;
           backend = row!.pid;
@@ -135,11 +137,8 @@ describe('an answer of Postgres', () => {
 describe('a connection to Postgres', () => {
   it('that cannot be opened sends nothing, also through Prisma', async () => {
     const nowhere = openPostgres('postgresql://nobody:x@127.0.0.1:1/none', () => {});
-    for (const asked of [
-      nowhere.pool.query('SELECT 1'),
-      nowhere.prisma.$queryRaw`SELECT 1`,
-      nowhere.prisma.sale.count(),
-    ])
+    const prisma = await nowhere.prisma();
+    for (const asked of [nowhere.pool.query('SELECT 1'), prisma.$queryRaw`SELECT 1`, prisma.sale.count()])
       expect(classifyPostgresError(await errorOf(asked))).toEqual({
         kind: 'not-sent',
         reason: 'postgres-unreachable',
@@ -154,10 +153,11 @@ describe('a connection to Postgres', () => {
     const patient = { statement_timeout: 60_000, query_timeout: 60_000, connectionTimeoutMillis: 60_000 };
     Object.assign(other.pool.options, patient); // none ends before all three sleep
     const bound = { maxWait: 60_000, timeout: 60_000 };
+    const prisma = await other.prisma();
     const asked = [
       other.pool.query('SELECT pg_sleep(60)'),
-      other.prisma.$queryRaw`SELECT pg_sleep(60)::text`,
-      other.prisma.$transaction((tx) => tx.$queryRaw`SELECT pg_sleep(60)::text`, bound),
+      prisma.$queryRaw`SELECT pg_sleep(60)::text`,
+      prisma.$transaction((tx) => tx.$queryRaw`SELECT pg_sleep(60)::text`, bound),
     ].map(errorOf);
     const asleep = `FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'SELECT pg_sleep%'`;
     const sleeping = () => stores.sql.query(`SELECT pid ${asleep} AND wait_event = 'PgSleep'`);
