@@ -4,20 +4,17 @@
  */
 import { LocalStoreError } from './errors.ts';
 import { findServers, isAlive, stopProcesses } from './processes.ts';
+import type { ServerKind } from './server-start.ts';
 
 const STOP_MS = 15_000;
 
-export interface Orphans {
-  readonly name: 'Postgres' | 'Redis';
-  readonly programs: readonly string[];
-  /** What the server's mark names: see processes.ts. */
-  readonly path: string;
-  readonly signal: NodeJS.Signals;
-  readonly say: (line: string) => void;
-}
-
-/** Stops orphaned servers. @throws LocalStoreError when they belong to a live service */
-export async function stopOrphans({ name, programs, path, signal, say }: Orphans): Promise<void> {
+/** Stops orphaned servers. @param path what their mark names @throws LocalStoreError when they belong to a live service */
+export async function stopOrphans(
+  kind: ServerKind,
+  path: string,
+  say: (line: string) => void,
+): Promise<void> {
+  const { name, programs, stopSignal } = kind;
   const servers = findServers(programs, path);
   if (servers.length === 0) return;
   const live = servers.find(({ owner }) => owner !== null && isAlive(owner))?.owner;
@@ -28,5 +25,5 @@ export async function stopOrphans({ name, programs, path, signal, say }: Orphans
     );
   }
   say(`Stopping an orphaned ${name} of an earlier run (pid ${servers.map(({ pid }) => pid).join(', ')})`);
-  await stopProcesses(servers, signal, STOP_MS);
+  await stopProcesses(servers, stopSignal, STOP_MS);
 }

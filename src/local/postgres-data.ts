@@ -34,7 +34,7 @@ export interface DataFolderOptions {
   /** False skips the flush at the end of initdb, useless for a server without fsync. */
   readonly sync: boolean;
   readonly say: (line: string) => void;
-  readonly watcher?: Watcher;
+  readonly watcher?: Watcher | undefined;
 }
 
 /** initdb runs `"<its folder>/postgres" -V` in a shell, which these characters end or change. */
@@ -62,7 +62,7 @@ async function initialize(options: DataFolderOptions, data: string): Promise<voi
       args,
       cwd: draftData,
       log: join(folder, 'initdb.log'),
-      ...(options.watcher && { watcher: options.watcher }),
+      watcher: options.watcher,
       ...(account.ids === null ? {} : account.named),
     },
     'postgres-failed',

@@ -1,31 +1,19 @@
 /**
- * A Postgres on loopback, as a child process.
- *
- *   starting ──"ready" in postmaster.pid, with the child's pid──▶ ready ──stop/kill──▶ ended
- *      ├─ port in use: retry with another port, a few times (not for a fixed port)
- *      ├─ old backends still hold the shared memory: retry until they have exited
- *      └─ exited: error with the last lines of its log
- *
- * Readiness is read from postmaster.pid, because another process that took the port could answer a connection.
+ * A Postgres on loopback, as a child process. It is ready when postmaster.pid says so, with the child's pid: another process that took the
+ * port could answer a connection. After a kill, old backends may hold the shared memory until they have exited.
  */
 import { readFileSync, realpathSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { LocalStoreError } from './errors.ts';
 import { stopOrphans } from './orphans.ts';
 import { type PostgresBinaries, preparePostgresBinaries } from './postgres-binaries.ts';
 import { POSTGRES_USER, prepareDataFolder, recoveryAdvice } from './postgres-data.ts';
 import { ensureDatabase, urlOf } from './postgres-roles.ts';
-import { findServers, markOf } from './processes.ts';
+import { markOf } from './processes.ts';
 import { readOrCreateSecret } from './secret.ts';
 import { chooseAccount, createDataFolder, pathWithin, type ServerAccount } from './server-account.ts';
-import { freePort, launch, type ServerProcess } from './server-process.ts';
+import { type RunningServer, refuseRunning, type ServerKind, startServer } from './server-start.ts';
 import type { Watcher } from './watcher.ts';
-
-const START_TIMEOUT_MS = 60_000; // crash recovery of a large WAL is slow, and kill -9 is common here
-const STOP_TIMEOUT_MS = 15_000;
-const PORT_TRIES = 5;
-const OLD_BACKENDS_TRIES = 40;
 
 export interface PostgresOptions {
   /** Contains data, log, and the password when none is given. Created when missing. */
@@ -47,20 +35,18 @@ export interface PostgresOptions {
 }
 
 /** A running Postgres. */
-export interface PostgresServer {
-  readonly port: number;
-  readonly pid: number;
-  /** Resolves with a description of how it ended, for any cause. */
-  readonly ended: Promise<string>;
+export interface PostgresServer extends RunningServer {
   /** The URL of a database, `stampede` unless named. The user is the superuser. */
   url(database?: string): string;
-  /** The last lines of its log. */
-  tail(): string;
-  /** Fast shutdown: open transactions are rolled back, committed data is on disk. */
-  stop(): Promise<void>;
-  /** SIGKILL, like a power failure. */
-  kill(): Promise<void>;
 }
+
+const POSTGRES: ServerKind = {
+  name: 'Postgres',
+  programs: ['postgres'],
+  stopSignal: 'SIGINT', // open transactions are rolled back
+  code: 'postgres-failed',
+  portTaken: /could not bind .*: Address already in use/,
+};
 
 interface Prepared {
   readonly folder: string;
@@ -75,8 +61,7 @@ const dataFolder = (folder: string) => join(realpathSync(folder), 'data');
 
 /** Stops an orphaned Postgres that still runs on the folder. */
 export async function stopOrphanedPostgres(folder: string, say: (line: string) => void): Promise<void> {
-  const path = dataFolder(folder);
-  await stopOrphans({ name: 'Postgres', programs: ['postgres'], path, signal: 'SIGINT', say });
+  await stopOrphans(POSTGRES, dataFolder(folder), say);
 }
 
 /** Finds the program and the account of a server. @param folder the server's data is in a subfolder @throws LocalStoreError */
@@ -88,10 +73,7 @@ async function findPostgres(folder: string, binaries?: PostgresBinaries) {
 async function prepare(options: PostgresOptions): Promise<Prepared> {
   createDataFolder(options.folder);
   const folder = realpathSync(options.folder);
-  const running = findServers(['postgres'], dataFolder(folder))[0];
-  if (running !== undefined) {
-    throw new LocalStoreError('folder-in-use', `A Postgres (pid ${running.pid}) already runs on ${folder}.`);
-  }
+  refuseRunning(POSTGRES, folder, dataFolder(folder));
   const password = options.password ?? readOrCreateSecret(folder);
   const { account, program, major } = await findPostgres(join(folder, '..'), options.binaries);
   const data = await prepareDataFolder({
@@ -102,7 +84,7 @@ async function prepare(options: PostgresOptions): Promise<Prepared> {
     password,
     sync: !(options.args ?? []).includes('fsync=off'),
     say: options.say ?? (() => {}),
-    ...(options.watcher && { watcher: options.watcher }),
+    watcher: options.watcher,
   });
   return { folder, log: options.log ?? join(folder, 'postgres.log'), data, program, account, password };
 }
@@ -132,71 +114,6 @@ function isReady(data: string, pid: number): boolean {
   }
 }
 
-type Start = { server: ServerProcess; port: number } | 'port-taken' | 'old-backends';
-
-async function startOnce(prepared: Prepared, port: number, options: PostgresOptions): Promise<Start> {
-  const { account, data, log } = prepared;
-  const args = settings(prepared, port, options.args ?? []);
-  const { environment = {}, watcher } = options;
-  const server = await launch(
-    {
-      command: prepared.program,
-      args,
-      cwd: data,
-      log,
-      environment,
-      ...account.ids,
-      ...(watcher && { watcher }),
-    },
-    'postgres-failed',
-  );
-  const deadline = performance.now() + START_TIMEOUT_MS;
-  while (server.end() === null && !isReady(data, server.pid)) {
-    if (performance.now() > deadline) {
-      await server.stop('SIGINT', STOP_TIMEOUT_MS);
-      throw failure(`was not ready after ${START_TIMEOUT_MS / 1000} s`, prepared, server);
-    }
-    await sleep(20);
-  }
-  if (server.end() === null) return { server, port };
-  const output = server.output();
-  if (/could not bind .*: Address already in use/.test(output)) return 'port-taken';
-  if (output.includes('pre-existing shared memory block')) return 'old-backends';
-  throw failure(`did not start (${server.end()})`, prepared, server);
-}
-
-function failure(what: string, { folder, log }: Prepared, server: ServerProcess): LocalStoreError {
-  return new LocalStoreError(
-    'postgres-failed',
-    `The local Postgres ${what}. Last lines of ${log}:\n${server.tail()}\n${recoveryAdvice(folder)}`,
-  );
-}
-
-async function startWithRetries(prepared: Prepared, options: PostgresOptions) {
-  let takenPorts = 0;
-  let oldBackends = 0;
-  for (;;) {
-    const port = options.port ?? (await freePort());
-    const start = await startOnce(prepared, port, options);
-    if (typeof start === 'object') return start;
-    if (start === 'port-taken' && (options.port !== undefined || ++takenPorts === PORT_TRIES)) {
-      throw new LocalStoreError(
-        'port-taken',
-        `Port ${port} of 127.0.0.1, configured for Postgres, is in use.`,
-      );
-    }
-    if (start === 'old-backends') {
-      if (++oldBackends === OLD_BACKENDS_TRIES) {
-        throw new LocalStoreError(
-          'postgres-failed',
-          `Processes of an earlier Postgres still use ${prepared.data}. End them (ps ax | grep postgres) and start again.`,
-        );
-      }
-      await sleep(250);
-    }
-  }
-}
-
 function unusable(cause: unknown, { folder, log }: Prepared): LocalStoreError {
   const wrongPassword = (cause as { code?: unknown }).code === '28P01';
   return new LocalStoreError(
@@ -211,16 +128,33 @@ function unusable(cause: unknown, { folder, log }: Prepared): LocalStoreError {
 /** Starts a Postgres on a folder, running initdb at the first start, and waits until it is ready. */
 export async function startPostgresServer(options: PostgresOptions): Promise<PostgresServer> {
   const prepared = await prepare(options);
-  const { server, port } = await startWithRetries(prepared, options);
-  const url = (database?: string) => urlOf(POSTGRES_USER, prepared.password, port, database);
-  const stop = () => server.stop('SIGINT', STOP_TIMEOUT_MS);
+  const { data, log, program, account } = prepared;
+  const { environment = {}, watcher } = options;
+  const server = await startServer(POSTGRES, {
+    port: options.port,
+    launch: (port) => ({
+      command: program,
+      args: settings(prepared, port, options.args ?? []),
+      cwd: data,
+      log,
+      environment,
+      watcher,
+      ...account.ids,
+    }),
+    isReady: ({ pid }) => isReady(data, pid),
+    held: {
+      logged: 'pre-existing shared memory block',
+      message: `Processes of an earlier Postgres still use ${data}. End them (ps ax | grep postgres) and start again.`,
+    },
+    failure: (what, tail) =>
+      `The local Postgres ${what}. Last lines of ${log}:\n${tail}\n${recoveryAdvice(prepared.folder)}`,
+  });
+  const url = (database?: string) => urlOf(POSTGRES_USER, prepared.password, server.port, database);
   try {
-    await ensureDatabase(url('postgres')).catch((error) => {
-      throw unusable(error, prepared);
-    });
+    await ensureDatabase(url('postgres'));
   } catch (error) {
-    await stop();
-    throw error;
+    await server.stop();
+    throw unusable(error, prepared);
   }
-  return { port, pid: server.pid, ended: server.ended, url, tail: server.tail, stop, kill: server.kill };
+  return { ...server, url };
 }

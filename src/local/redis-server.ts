@@ -1,10 +1,6 @@
 /**
- * A Redis (or Valkey) on loopback, as a child process.
- *
- *   starting ──logs that it listens──▶ listening ──answers INFO with the child's pid──▶ ready ──stop/kill──▶ ended
- *      ├─ loading its data: wait
- *      ├─ port in use: retry with another port, a few times (not for a fixed port)
- *      └─ exited: error with the last lines of its log (for a damaged AOF, Redis logs there how to repair it)
+ * A Redis (or Valkey) on loopback, as a child process. It is ready when it has logged that it listens, its data is loaded, and it answers
+ * INFO with the child's pid. Of a damaged AOF its log says how to repair it.
  *
  * The password is in a configuration file that only the owner may read, not on the command line. `set-proc-title no` keeps the
  * file's name in the process list, by which the server is identified.
@@ -12,10 +8,8 @@
 import { closeSync, fchownSync, openSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { LocalStoreError } from './errors.ts';
 import { stopOrphans } from './orphans.ts';
-import { findServers, markOf } from './processes.ts';
+import { markOf } from './processes.ts';
 import { ensureRedisServer } from './redis-install.ts';
 import {
   changeOwner,
@@ -24,17 +18,14 @@ import {
   pathWithin,
   type ServerAccount,
 } from './server-account.ts';
-import { freePort, launch, type ServerProcess } from './server-process.ts';
+import type { ServerProcess } from './server-process.ts';
+import { type RunningServer, refuseRunning, type ServerKind, startServer } from './server-start.ts';
 import type { Watcher } from './watcher.ts';
 
 export { findRedisServer } from './redis-binary.ts';
 export { ensureRedisServer } from './redis-install.ts';
 
-const START_TIMEOUT_MS = 60_000; // loading a large AOF is slow
-const STOP_TIMEOUT_MS = 15_000; // SHUTDOWN waits up to 10 s for replicas
 const PROBE_TIMEOUT_MS = 1_000;
-const PORT_TRIES = 5;
-const PROGRAMS = ['redis-server', 'valkey-server'];
 
 export interface RedisOptions {
   /** Contains data, log and configuration. Created when missing. */
@@ -55,27 +46,24 @@ export interface RedisOptions {
 }
 
 /** A running Redis. */
-export interface RedisServer {
+export interface RedisServer extends RunningServer {
   readonly url: string;
-  readonly port: number;
-  readonly pid: number;
-  /** Resolves with a description of how it ended, for any cause. */
-  readonly ended: Promise<string>;
-  /** The last lines of its log. */
-  tail(): string;
-  /** Graceful shutdown: the AOF is on disk. */
-  stop(): Promise<void>;
-  /** SIGKILL. Data written to the AOF survives; only a machine crash loses up to the last second. */
-  kill(): Promise<void>;
 }
+
+const REDIS: ServerKind = {
+  name: 'Redis',
+  programs: ['redis-server', 'valkey-server'],
+  stopSignal: 'SIGTERM',
+  code: 'redis-failed',
+  portTaken: /Address already in use|Failed listening on port/,
+};
 
 const CONFIGURATION = 'redis.conf';
 const configurationPath = (folder: string) => join(realpathSync(folder), CONFIGURATION);
 
 /** Stops an orphaned Redis that still runs on the folder. */
 export async function stopOrphanedRedis(folder: string, say: (line: string) => void): Promise<void> {
-  const path = configurationPath(folder);
-  await stopOrphans({ name: 'Redis', programs: PROGRAMS, path, signal: 'SIGTERM', say });
+  await stopOrphans(REDIS, configurationPath(folder), say);
 }
 
 const quoted = (text: string) => `"${text.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}"`;
@@ -136,40 +124,6 @@ async function isReady(port: number, password: string | undefined, server: Serve
   return answer.includes(`process_id:${server.pid}\r\n`) && answer.includes('+PONG');
 }
 
-function failure(what: string, folder: string, server: ServerProcess): LocalStoreError {
-  return new LocalStoreError(
-    'redis-failed',
-    `The local Redis in ${folder} ${what}. Last lines of ${join(folder, 'redis.log')}:\n${server.tail()}\nIf its data is damaged and not needed, delete ${folder} to start with an empty Redis.`,
-  );
-}
-
-async function startOnce(
-  options: RedisOptions & { readonly program: string; readonly account: ServerAccount },
-  port: number,
-): Promise<ServerProcess | null> {
-  const { folder, password, account } = options;
-  writeConfiguration(folder, password, account);
-  const configuration = join(pathWithin(folder, account), CONFIGURATION);
-  // Its command line may not name its folder otherwise. Without a syslog this option has no effect.
-  const mark = ['--syslog-ident', markOf(configurationPath(folder))];
-  const args = [configuration, ...mark, '--port', String(port), ...(options.args ?? [])];
-  const log = join(folder, 'redis.log');
-  const { program, environment = {}, watcher } = options;
-  const launched = { command: program, args, cwd: folder, log, environment, ...account.ids };
-  const server = await launch({ ...launched, ...(watcher && { watcher }) }, 'redis-failed');
-  const deadline = performance.now() + START_TIMEOUT_MS;
-  while (server.end() === null && !(await isReady(port, password, server))) {
-    if (performance.now() > deadline) {
-      await server.stop('SIGTERM', STOP_TIMEOUT_MS);
-      throw failure(`was not ready after ${START_TIMEOUT_MS / 1000} s`, folder, server);
-    }
-    await sleep(20);
-  }
-  if (server.end() === null) return server;
-  if (/Address already in use|Failed listening on port/.test(server.output())) return null;
-  throw failure(`did not start (${server.end()})`, folder, server);
-}
-
 /** Finds the program and the account of a server. @param folder the server's data is in a subfolder @throws LocalStoreError */
 async function findRedis(folder: string, { program, say }: Pick<RedisOptions, 'program' | 'say'> = {}) {
   const path = program ?? (await ensureRedisServer(say ? { say } : {})).path;
@@ -180,22 +134,31 @@ async function findRedis(folder: string, { program, say }: Pick<RedisOptions, 'p
 export async function startRedisServer(options: RedisOptions): Promise<RedisServer> {
   createDataFolder(options.folder);
   const folder = realpathSync(options.folder);
-  const running = findServers(PROGRAMS, configurationPath(folder))[0];
-  if (running !== undefined) {
-    throw new LocalStoreError('folder-in-use', `A Redis (pid ${running.pid}) already runs on ${folder}.`);
-  }
+  refuseRunning(REDIS, folder, configurationPath(folder));
   const { account, program } = await findRedis(join(folder, '..'), options);
   if (account.ids !== null) await changeOwner(folder, account);
-  for (let tries = 1; ; tries++) {
-    const port = options.port ?? (await freePort());
-    const server = await startOnce({ ...options, folder, program, account }, port);
-    if (server === null) {
-      if (options.port === undefined && tries < PORT_TRIES) continue;
-      throw new LocalStoreError('port-taken', `Port ${port} of 127.0.0.1, configured for Redis, is in use.`);
-    }
-    // With the user's name: redis-cli would log in as a user with an empty name.
-    const url = `redis://${options.password === undefined ? '' : `default:${options.password}@`}127.0.0.1:${port}`;
-    const stop = () => server.stop('SIGTERM', STOP_TIMEOUT_MS);
-    return { url, port, pid: server.pid, ended: server.ended, tail: server.tail, stop, kill: server.kill };
-  }
+  const { password, args = [], environment = {}, watcher } = options;
+  const log = join(folder, 'redis.log');
+  writeConfiguration(folder, password, account);
+  const configuration = join(pathWithin(folder, account), CONFIGURATION);
+  // Its command line may not name its folder otherwise. Without a syslog this option has no effect.
+  const mark = ['--syslog-ident', markOf(configurationPath(folder))];
+  const server = await startServer(REDIS, {
+    port: options.port,
+    launch: (port) => ({
+      command: program,
+      args: [configuration, ...mark, '--port', String(port), ...args],
+      cwd: folder,
+      log,
+      environment,
+      watcher,
+      ...account.ids,
+    }),
+    isReady: (process, port) => isReady(port, password, process),
+    failure: (what, tail) =>
+      `The local Redis in ${folder} ${what}. Last lines of ${log}:\n${tail}\nIf its data is damaged and not needed, delete ${folder} to start with an empty Redis.`,
+  });
+  // With the user's name: redis-cli would log in as a user with an empty name.
+  const login = password === undefined ? '' : `default:${password}@`;
+  return { ...server, url: `redis://${login}127.0.0.1:${server.port}` };
 }

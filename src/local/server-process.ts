@@ -45,7 +45,7 @@ export interface LaunchOptions {
   /** Runs in its own session and process group. */
   readonly detached?: boolean;
   /** Stops the process, which is detached, when this one is killed. */
-  readonly watcher?: Watcher;
+  readonly watcher?: Watcher | undefined;
 }
 
 /** A running server. */
