@@ -1,8 +1,9 @@
-import { readdirSync } from 'node:fs';
+import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { type FolderLock, lockFolder } from '../../src/local/folder-lock.ts';
+import { identify } from '../../src/local/processes.ts';
 import { temporaryFolder } from './support.ts';
 
 const inUseMessage = (pid: number) => `held for ${pid}`;
@@ -41,4 +42,17 @@ test('a held lock is an error at once; an ending one is waited for', async () =>
   first.release();
   await waiting;
   second!.release();
+});
+
+test('a claim of an earlier version excludes others as long as its process lives', async () => {
+  const claims = join(temporaryFolder(), 'lock');
+  mkdirSync(claims);
+  const { pid, started } = identify(process.ppid)!;
+  const written = JSON.stringify({ owner: { pid, started }, state: 'held' });
+  for (const name of [`${pid}-${started}-0badcafe`, `${pid}-1-0badcafe`])
+    writeFileSync(join(claims, name), written);
+  await expect(lockFolder({ claims, waitMs: 0, inUseMessage })).rejects.toMatchObject({
+    message: `held for ${pid}`,
+  });
+  expect(readdirSync(claims)).toEqual([`${pid}-${started}-0badcafe`]);
 });
