@@ -97,9 +97,12 @@ export function createTickets(keys: readonly Buffer[]): Tickets {
       const length = text.length - MAC_LENGTH - 1;
       const signer = signers.get(text.slice(PREFIX.length, PREFIX.length + KEY_ID_LENGTH));
       if (signer === undefined || length > MAX_SIGNED || text[length] !== '.') return null;
-      if (!areEqual(signer.macOf(text.slice(0, length)), text.slice(length + 1))) return null;
-      // The signature is valid, so the text has the format of `issue`.
-      const [, , saleId, notBeforeMs, expiresMs, ...customer] = signer.signed(length).split('.');
+      const mac = signer.macOf(text.slice(0, length));
+      if (!areEqual(mac, text.slice(length + 1))) return null;
+      // The signature is valid, so what was signed has the format of `issue`. In latin1 another character can have the same byte.
+      const signed = signer.signed(length);
+      if (text !== `${signed}.${mac}`) return null;
+      const [, , saleId, notBeforeMs, expiresMs, ...customer] = signed.split('.');
       return {
         saleId: Number(saleId),
         notBeforeMs: Number(notBeforeMs),

@@ -31,8 +31,8 @@ export async function create(
   { redis }: { readonly redis: RedisClient },
   placeTtlMs = PLACE_TTL_MS,
 ): Promise<Lock> {
-  const acquire = resourceScript(redis, 'fair-acquire', 'lock', 'fence', 'queue', 'places');
-  const release = resourceScript(redis, 'queued-release', 'lock', 'queue', 'places');
+  const acquire = resourceScript(redis, 'lock/fair-acquire', 'lock', 'fence', 'queue', 'places');
+  const release = resourceScript(redis, 'lock/queued-release', 'lock', 'queue', 'places');
   return polledLock({
     name: description.name,
     queuesAtServer: true,

@@ -28,10 +28,10 @@ export async function create(
   { redis }: { readonly redis: RedisClient },
   intentTtlMs = INTENT_TTL_MS,
 ): Promise<Lock> {
-  const acquireRead = resourceScript(redis, 'read-acquire', 'lock', 'readers', 'writers');
+  const acquireRead = resourceScript(redis, 'lock/read-acquire', 'lock', 'readers', 'writers');
   const shares = defineTokenScripts(redis, 'share-', 'readers');
-  const acquireWrite = resourceScript(redis, 'write-acquire', 'lock', 'fence', 'readers', 'writers');
-  const releaseWrite = resourceScript(redis, 'queued-release', 'lock', 'writers');
+  const acquireWrite = resourceScript(redis, 'lock/write-acquire', 'lock', 'fence', 'readers', 'writers');
+  const releaseWrite = resourceScript(redis, 'lock/queued-release', 'lock', 'writers');
   const scripts = defineTokenScripts(redis);
   return polledLock({
     name: description.name,

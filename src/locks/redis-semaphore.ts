@@ -38,7 +38,7 @@ interface Context {
 export async function create({ redis, permits }: Context): Promise<Lock> {
   if (!(Number.isInteger(permits) && permits > 0 && permits <= MAX_PERMITS))
     throw new LockOptionsError('permits', `a whole number from 1 to ${MAX_PERMITS}, not ${permits}`);
-  const acquire = resourceScript(redis, 'permit-acquire', 'permits');
+  const acquire = resourceScript(redis, 'lock/permit-acquire', 'permits');
   return polledLock({
     name: SEMAPHORE.name,
     admitsSeveral: true,

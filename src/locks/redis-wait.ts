@@ -45,7 +45,7 @@ export async function create({ redis, redisWait = 0, onError }: Context): Promis
   if (!(redisWait >= 1))
     throw new LockSetupError('redis-wait needs the number of replicas that must have a lease');
   const dedicated = await redis.another((error) => onError('redis-wait-connection', error));
-  const acquire = resourceScript(dedicated, 'acquire', 'lock', 'fence');
+  const acquire = resourceScript(dedicated, 'lock/acquire', 'lock', 'fence');
   const scripts = defineTokenScripts(dedicated);
   const checks = new WeakMap<RedisServerOfKey, Replication>();
 

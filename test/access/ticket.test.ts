@@ -43,6 +43,14 @@ describe('a ticket', () => {
     );
   });
 
+  it('is not read with a character of which one byte is the right one', () => {
+    const text = tickets.issue({ saleId: 1, customer: 'ann', notBeforeMs: 0, expiresMs: 1 });
+    for (const at of [2, text.length - 1]) {
+      const other = String.fromCharCode(0x5400 + text.charCodeAt(at));
+      expect(tickets.read(text.slice(0, at) + other + text.slice(at + 1))).toBeNull();
+    }
+  });
+
   it('is not issued if it would be too long to be read', () => {
     const given = { saleId: 1, notBeforeMs: 0, expiresMs: 0 };
     expect(() => tickets.issue({ ...given, customer: 'a'.repeat(128) })).toThrow(RangeError);

@@ -58,9 +58,9 @@ export class RedisCohort {
   readonly #compensations: Compensations;
 
   constructor(redis: RedisClient, notifications: Notifications, compensations: Compensations) {
-    this.#acquire = resourceScript(redis, 'reentrant-acquire', 'lock', 'fence', 'waiters');
-    this.#renew = resourceScript(redis, 'reentrant-renew', 'lock');
-    const release = resourceScript(redis, 'reentrant-release', 'lock', 'waiters');
+    this.#acquire = resourceScript(redis, 'lock/reentrant-acquire', 'lock', 'fence', 'waiters');
+    this.#renew = resourceScript(redis, 'lock/reentrant-renew', 'lock');
+    const release = resourceScript(redis, 'lock/reentrant-release', 'lock', 'waiters');
     this.#release = (resource: string, token: string, channel: string, requeue: boolean) =>
       release(resource, token, channel, requeue ? 1 : 0, redis.isCluster ? 1 : 0);
     this.#notifications = notifications;

@@ -9,9 +9,9 @@ const keyOf = (resource: string, part: string): string =>
   /^\{[^{}]+\}[^}]+$/.test(resource) ? `stampede:${resource}:${part}` : `stampede:{${resource}}:${part}`;
 export const lockKey = (resource: string): string => keyOf(resource, 'lock');
 
-/** Prepares a script of lua/lock/. @param parts of a resource, whose keys the script gets */
+/** Prepares a script of lua/. @param parts of a resource, whose keys the script gets */
 export function resourceScript(redis: Pick<RedisClient, 'script'>, name: string, ...parts: string[]) {
-  const call = redis.script<number>(`lock/${name}`, parts.length);
+  const call = redis.script<number>(name, parts.length);
   return (resource: string, ...given: (string | number)[]): Promise<number> =>
     call(...parts.map((part) => keyOf(resource, part)), ...given);
 }
@@ -32,8 +32,9 @@ export function defineTokenScripts(
   kind: '' | 'share-' = '',
   part = 'lock',
 ) {
-  const renew = resourceScript(redis, `${kind}renew`, part);
-  const release = resourceScript(redis, `${kind}release`, part);
+  const isShare = kind === 'share-';
+  const renew = resourceScript(redis, isShare ? 'lock/share-renew' : 'lock/renew', part);
+  const release = resourceScript(redis, isShare ? 'lock/share-release' : 'lock/release', part);
   return {
     renew: async ({ resource, token, ttlMs }: ByToken) => (await renew(resource, token, ttlMs)) === 1,
     release: async ({ resource, token }: ByToken) => (await release(resource, token)) === 1,
