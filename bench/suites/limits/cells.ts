@@ -49,6 +49,8 @@ const posts = 'a node:http server that reads the same POST to its end and answer
 const early = '`lua`, every attempt a sale, 202 before the commit (`CONFIRM=accepted`)';
 const hundred = { strategy: 'group-commit', sales: 100, targets: 100 };
 const statements = 'the statements of `for-update`, prepared, on as many connections as the service has';
+/** Strategies that decide in Postgres, and refuse from memory: in batches, by one statement, under a row lock, by rows. */
+const REFUSING = ['group-commit', 'conditional-update', 'for-update', 'skip-locked'];
 const limitCells: readonly LimitCell[] = [
   cell('bare', posts, { kind: 'bare' }),
   strategyCell('group-commit'),
@@ -62,7 +64,10 @@ const limitCells: readonly LimitCell[] = [
   }),
   cell('lua-accepted', early, { confirm: 'accepted' }),
   cell('sold-out', '`lua`, a sale whose one unit is sold: 409', { answer: 'sold-out', stock: 1 }),
-  cell('sold-out-sentinel', 'the same with Sentinel: Postgres confirms each new "sold out"', {
+  ...REFUSING.map((strategy) =>
+    cell(`sold-out-${strategy}`, `the same with \`${strategy}\``, { strategy, answer: 'sold-out', stock: 1 }),
+  ),
+  cell('sold-out-sentinel', '`lua`, the same with Sentinel: Postgres confirms each new "sold out"', {
     ...{ answer: 'sold-out', stock: 1, sentinels: true },
   }),
   cell('repeats', '`group-commit`, repeats of 1,000 customers: 200; an asynchronous standby', {
@@ -95,6 +100,13 @@ const limitRatios: readonly Ratio[] = [
   ratio('lua-console', 'lua', 'purchases beside 50 consoles, against none'),
   ratio('lua-accepted', 'bare', 'sales that Redis decided, against fixed answers'),
   ratio('sold-out', 'bare', 'sold-out answers, against fixed answers'),
+  ...REFUSING.map((strategy) =>
+    ratio(
+      `sold-out-${strategy}`,
+      'sold-out',
+      `sold-out answers of \`${strategy}\`, against those of \`lua\``,
+    ),
+  ),
   ratio('group-commit', 'bare', cpuText, cpu),
   ratio('lua', 'bare', cpuText, cpu),
   ratio('group-commit-100', 'group-commit', 'speed on 100 sales, against one'),
