@@ -102,6 +102,8 @@ describe.skipIf(clock === null)('explore', { timeout: 600_000 }, () => {
     ['an order from another copy of Redis is not committed', target('lua'), 300744],
     ['what a copy decided counts for its connection', target('global-lock'), 500280],
     ['an order that a later claim could not commit is unknown', target('lua'), 39],
+    ['a claim that was taken over releases nothing', target('lua'), 100242],
+    ['a load counts its copy of the customers', target('segmented-lock', 'accepted'), 100050],
     ['a retry without a barrier is none', target('conditional-update'), 72],
     ['a repeat waits for the standby', target('lua'), 782],
     ['an attempt that finds its order waits for the standby', target('conditional-update'), 23],
