@@ -158,10 +158,13 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
   }
 
   async function acknowledgeAll(committed: readonly Reservation[]): Promise<void> {
-    const unclear = await context.mirror.acknowledge(committed);
-    if (unclear.length === 0) return;
-    // The connection led to another copy when they were reserved: where it leads now, their customers have no orders.
-    await context.outbox.take(unclear);
+    let unclear = committed.map(({ orderId }) => orderId); // without an answer Redis may have lost them, and know no customer of theirs
+    try {
+      // The connection led to another copy when they were reserved: where it leads now, their customers have no orders.
+      unclear = [...(await context.mirror.acknowledge(committed))];
+    } finally {
+      if (unclear.length > 0) await context.outbox.take(unclear);
+    }
   }
 
   const settled = (commit: Commit, result: CommitResult): CommitResult =>
