@@ -158,10 +158,11 @@ export function createOrderCommitter(context: OrderCommitterContext): OrderCommi
   }
 
   async function acknowledgeAll(committed: readonly Reservation[]): Promise<void> {
-    let unclear = committed.map(({ orderId }) => orderId); // without an answer Redis may have lost them, and know no customer of theirs
+    // Without an answer Redis may have lost them all, and know none of their customers.
+    let unclear: readonly string[] = committed.map(({ orderId }) => orderId);
     try {
       // The connection led to another copy when they were reserved: where it leads now, their customers have no orders.
-      unclear = [...(await context.mirror.acknowledge(committed))];
+      unclear = await context.mirror.acknowledge(committed);
     } finally {
       if (unclear.length > 0) await context.outbox.take(unclear);
     }

@@ -3,7 +3,8 @@
  * last use, so a count over the sales of several tests can fall at any moment.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { limits } from '../../../src/config/limits.ts';
 import { buy, call, cancel, createSale, eventually, users } from '../../support/client.ts';
 import { openScene } from '../../support/scene.ts';
 import { openStoresWithRedis } from '../../support/stores.ts';
@@ -53,7 +54,7 @@ describe.each(['lua', 'group-commit'])('a process with a sold-out latch of %s', 
     const { saleId, orders } = await soldOut(30);
     const before = await scripts();
     const startedMs = performance.now();
-    // Who asks Postgres waits for this row, and is answered "busy".
+    // An attempt that reaches Postgres waits for this row, and is answered "busy".
     const holder = await scene.stores.sql.connect();
     await holder.query('BEGIN');
     await holder.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [saleId]);
@@ -70,12 +71,19 @@ describe.each(['lua', 'group-commit'])('a process with a sold-out latch of %s', 
     }
   });
 
-  it('sells a unit again at once where it was returned, and soon elsewhere', async () => {
-    const { saleId, orders } = await soldOut(2);
-    const [first, second] = [...orders.values()] as [string, string];
-    await cancel(a, first);
+  // With lua another process may be publishing the unit to Redis when the cancellation is answered.
+  it.runIf(strategy !== 'lua')('sells a unit again at once where it was returned', async () => {
+    const { latchCheckMs, latchTtlMs } = limits;
+    onTestFinished(() => void Object.assign(limits, { latchCheckMs, latchTtlMs }));
+    Object.assign(limits, { latchCheckMs: 120_000, latchTtlMs: 120_000 }); // no confirmation helps
+    const { saleId, orders } = await soldOut(1);
+    await cancel(a, [...orders.values()][0]!);
     expect((await buy(a, saleId, 'here')).status).toBe(201);
-    await cancel(a, second);
+  });
+
+  it('sells a unit again soon after it was returned at another process', async () => {
+    const { saleId, orders } = await soldOut(1);
+    await cancel(a, [...orders.values()][0]!);
     await expect.poll(() => buy(b, saleId, 'elsewhere')).toMatchObject({ status: 201 });
   });
 
