@@ -54,7 +54,7 @@ export interface MicroBatcherOptions<T, R> {
   /** Processes one batch. Calls `answer` for each member as soon as its result is final. */
   work(key: number, items: readonly T[], answer: (item: T, answer: R) => void): Promise<void>;
   /** The answer to an item that is not processed. */
-  rejected(reason: NotProcessed): R;
+  rejected(reason: NotProcessed, item: T): R;
   /** Whether a single member may have caused the failure of the batch. */
   isMemberError(error: unknown): boolean;
 }
@@ -106,7 +106,7 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
 
   function keepUnlessLate(submitted: Submitted<T, R>): boolean {
     if (performance.now() <= submitted.untilMs) return true;
-    submitted.resolve(options.rejected('waited-too-long'));
+    submitted.resolve(options.rejected('waited-too-long', submitted.item));
     return false;
   }
 
@@ -132,7 +132,7 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
 
   return {
     submit(key, item, untilMs) {
-      if (waiting >= options.maxQueued) return Promise.resolve(options.rejected('queue-full'));
+      if (waiting >= options.maxQueued) return Promise.resolve(options.rejected('queue-full', item));
       return new Promise((resolve, reject) => {
         const queue = queues.get(key) ?? { waiting: [], inFlight: 0, members: 0, isScheduled: false };
         queues.set(key, queue);

@@ -113,8 +113,11 @@ export interface Unanswered {
   readonly lateUntilMs: number;
 }
 
-/** How one try of a strategy ended. */
-export type Step = Outcome | Retry | Unanswered;
+/** How a decision or a commit ended. */
+export type Result = Outcome | Retry;
+
+/** How one try ended. */
+export type Step = Result | Unanswered;
 
 /** The same, of one that decides in Redis. */
 export type StepInRedis =
@@ -123,9 +126,6 @@ export type StepInRedis =
   | { readonly kind: 'reserved'; readonly reservation: Reservation }
   /** It has an earlier order of the customer. */
   | { readonly kind: 'held'; readonly reservation: Reservation };
-
-/** How the commit of a reservation ended. `retry`: the sale was loaded in another epoch since (store/redis/epochs.ts). */
-export type CommitResult = Accepted | Replayed | NoUnits | UnknownSale | Busy | Unknown | Retry;
 
 /**
  * What a strategy decides. `mayBeAhead`: a 202 may come before the commit, because as many replicas as REDIS_WAIT asks for have the
@@ -142,5 +142,4 @@ export type Decision =
       /** In which it was found. */
       readonly epoch: number | null;
     }
-  | Outcome
-  | Retry;
+  | Result;

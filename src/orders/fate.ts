@@ -12,11 +12,11 @@
  * A reservation that an earlier claim may have committed, or whose customer may have a 202, is not released when Postgres is busy: its
  * claim ends, the next claim commits it, and the answer is unknown.
  */
-import type { ClaimedReservation, CommitResult, Outcome, Retry } from '../domain/outcome.ts';
+import type { ClaimedReservation, Result } from '../domain/outcome.ts';
 import type { ReleaseOptions, SaleMirror } from '../store/redis/sale-mirror.ts';
 
 export interface Fate {
-  readonly answer: Outcome | Retry;
+  readonly answer: Result;
   readonly inRedis: 'nothing' | 'unclaim' | ReleaseOptions;
 }
 
@@ -24,7 +24,7 @@ export interface Fate {
  * @param isPromised whether customers get a 202 before the commit (CONFIRM=accepted). A failover to a replica that missed a release
  *   restores the reservation, which is then committed (see lua/sale/load.lua): no answer may say that it was not
  */
-export function fateOf(reservation: ClaimedReservation, result: CommitResult, isPromised: boolean): Fate {
+export function fateOf(reservation: ClaimedReservation, result: Result, isPromised: boolean): Fate {
   const { orderId, isFirst } = reservation;
   const unknown = (reason: string) => ({ kind: 'unknown', orderId, reason }) as const;
   switch (result.kind) {
@@ -60,7 +60,7 @@ export async function carryOut(
   mirror: SaleMirror,
   reservation: ClaimedReservation,
   { answer, inRedis }: Fate,
-): Promise<Outcome | Retry> {
+): Promise<Result> {
   if (inRedis === 'nothing') return answer;
   if (inRedis === 'unclaim') {
     await mirror.unclaim(reservation);
@@ -75,6 +75,6 @@ export async function carryOut(
 }
 
 /** The answer when Redis may not have done what the fate says. A claim that was not ended ends by itself: its answer stays. */
-export function uncertain({ orderId }: ClaimedReservation, { answer, inRedis }: Fate): Outcome | Retry {
+export function uncertain({ orderId }: ClaimedReservation, { answer, inRedis }: Fate): Result {
   return typeof inRedis === 'string' ? answer : { kind: 'unknown', orderId, reason: NOT_RELEASED };
 }

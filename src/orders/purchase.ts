@@ -5,7 +5,7 @@
 import type { LoadShedder } from '../concurrency/load-shedding.ts';
 import { limits } from '../config/limits.ts';
 import type { Attempt } from '../domain/order.ts';
-import type { Decision, Outcome, Retry } from '../domain/outcome.ts';
+import type { Decision, Outcome, Result } from '../domain/outcome.ts';
 import type { AttemptTally } from '../metrics/attempt-tally.ts';
 import type { Strategy } from '../strategies/strategy.ts';
 import { newOrderId } from './order-id.ts';
@@ -83,7 +83,7 @@ export function createPurchases({ strategy, settlement, shedder, tally }: Purcha
   };
 }
 
-function committed(decision: Decision): Outcome | Retry {
+function committed(decision: Decision): Result {
   if (decision.kind === 'reserved' || decision.kind === 'held')
     throw new Error('a strategy without a mirror has made a reservation');
   return decision;

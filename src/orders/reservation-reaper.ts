@@ -14,7 +14,7 @@
 
 import type { LoopHealth } from '../concurrency/loop-health.ts';
 import { limits } from '../config/limits.ts';
-import type { ClaimedReservation, CommitResult } from '../domain/outcome.ts';
+import type { ClaimedReservation, Result } from '../domain/outcome.ts';
 import { freeUnits, type Sale } from '../domain/sale.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import { isStoreUnavailable } from '../store/failures/any-store.ts';
@@ -205,7 +205,7 @@ async function commitOrRelease(
   context: ReaperContext,
   reservation: ClaimedReservation,
   counts: ReaperCounts,
-): Promise<CommitResult> {
+): Promise<Result> {
   const { mirror, committer, instruments, log } = context;
   const result = await committer.commit(reservation);
   await carryOut(mirror, reservation, fateOf(reservation, result, false));

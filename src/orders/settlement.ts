@@ -13,17 +13,17 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { limits } from '../config/limits.ts';
 import type {
   ClaimedReservation,
-  CommitResult,
   Decision,
   Outcome,
   PlacedOrder,
   Reservation,
-  Retry,
+  Result,
 } from '../domain/outcome.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
-import type { OrderTable } from '../store/postgres/orders.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
+import { readFor } from '../store/postgres/purchases.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
+import { existing } from '../strategies/kit/placing.ts';
 import type { Backlog } from './backlog.ts';
 import { carryOut, fateOf, uncertain } from './fate.ts';
 import type { OrderCommitter } from './order-committer.ts';
@@ -32,7 +32,6 @@ export interface SettlementContext {
   readonly mirror: SaleMirror;
   readonly committer: OrderCommitter;
   readonly postgres: PostgresStore;
-  readonly orders: OrderTable;
   readonly outbox: Pick<OutboxRelay, 'take'>;
   readonly backlog: Pick<Backlog, 'left' | 'size'>;
   readonly confirm: 'durable' | 'accepted';
@@ -41,14 +40,12 @@ export interface SettlementContext {
 
 export interface Settlement {
   /** The answer to an attempt, from the strategy's decision. @throws (rejects) for a defect only */
-  settle(decision: Decision): Settled | Promise<Settled>;
+  settle(decision: Decision): Result | Promise<Result>;
   /** Whether as many orders wait for their commit, here or in Redis, as may be accepted ahead of it. */
   readonly isBehind: boolean;
   /** Waits for commits in the background. */
   idle(): Promise<void>;
 }
-
-type Settled = Outcome | Retry;
 
 export const createSettlement = (context: SettlementContext): Settlement => new Settling(context);
 
@@ -58,14 +55,14 @@ class Settling implements Settlement {
   readonly #isPromised: boolean;
   readonly #background = new Set<Promise<unknown>>();
   /** Commits in progress by order id; repeats join the pending promise. */
-  readonly #inProgress = new Map<string, Promise<Settled>>();
+  readonly #inProgress = new Map<string, Promise<Result>>();
 
   constructor(context: SettlementContext) {
     this.#context = context;
     this.#isPromised = context.confirm === 'accepted';
   }
 
-  settle(decision: Decision): Settled | Promise<Settled> {
+  settle(decision: Decision): Result | Promise<Result> {
     switch (decision.kind) {
       case 'reserved':
         if (this.#isPromised && decision.mayBeAhead) return this.#acceptAhead(decision.reservation);
@@ -85,13 +82,13 @@ class Settling implements Settlement {
     await this.#context.committer.idle();
   }
 
-  #commitOrRelease(reservation: ClaimedReservation): Promise<Settled> {
+  #commitOrRelease(reservation: ClaimedReservation): Promise<Result> {
     const outcome = this.#commit(reservation);
     this.#inProgress.set(reservation.orderId, outcome);
     return outcome;
   }
 
-  async #commit(reservation: ClaimedReservation): Promise<Settled> {
+  async #commit(reservation: ClaimedReservation): Promise<Result> {
     try {
       return await this.#conclude(reservation, await this.#context.committer.commit(reservation));
     } finally {
@@ -133,7 +130,7 @@ class Settling implements Settlement {
   }
 
   /** The outcome of an attempt with a claimed reservation. */
-  async #conclude(reservation: ClaimedReservation, result: CommitResult): Promise<Settled> {
+  async #conclude(reservation: ClaimedReservation, result: Result): Promise<Result> {
     const fate = fateOf(reservation, result, this.#isPromised);
     try {
       return await carryOut(this.#context.mirror, reservation, fate);
@@ -145,18 +142,17 @@ class Settling implements Settlement {
   }
 
   /** Redis has an earlier order of the customer. */
-  async #replay({ reservation, mayBeAhead, epoch }: Extract<Decision, { kind: 'held' }>): Promise<Settled> {
+  async #replay({ reservation, mayBeAhead, epoch }: Extract<Decision, { kind: 'held' }>): Promise<Result> {
     const { orderId, saleId, userId, quantity } = reservation;
-    const { orders, postgres } = this.#context;
+    const { postgres } = this.#context;
     const untilMs = performance.now() + limits.replayWaitMs;
     try {
       for (;;) {
         const before = postgres.timeline();
-        const [active] = await orders.activeOf([{ saleId, userId }]);
-        const order = active ?? (await orders.get(orderId));
-        if (order) {
+        const [seen] = await readFor(postgres.pool, [reservation]);
+        if (seen!.order !== null) {
           await postgres.replicated(before);
-          return replayed(orderIn(order), true);
+          return replayed(existing(reservation, seen!.order).order, true);
         }
         if (this.#isPromised && mayBeAhead)
           return replayed({ orderId, saleId, userId, status: 'pending', quantity }, false);
@@ -172,7 +168,7 @@ class Settling implements Settlement {
   }
 
   /** @returns null when another process has the claim, or may have it */
-  async #claimAndSettle(reservation: Reservation, epoch: number | null): Promise<Settled | null> {
+  async #claimAndSettle(reservation: Reservation, epoch: number | null): Promise<Result | null> {
     const claim = await this.#context.mirror.claim(reservation, epoch);
     if (claim === 'claimed-by-another') return null;
     return claim === 'released' ? RESERVATION_RELEASED : this.#commitOrRelease(claim);
@@ -188,7 +184,7 @@ function unknown({ orderId }: Reservation, reason: string): Outcome {
 }
 
 /** The answer to a repeat, from the outcome of the attempt that it repeats. */
-function replayOf(outcome: Settled): Settled {
+function replayOf(outcome: Result): Result {
   return outcome.kind === 'accepted' ? replayed(outcome.order, outcome.durable) : outcome;
 }
 
@@ -198,7 +194,3 @@ const replayed = (order: PlacedOrder, durable: boolean): Outcome =>
 const isActive = ({ status }: PlacedOrder) => status === 'pending' || status === 'paid';
 
 const idsOf = ({ orderId, saleId, userId }: Reservation) => ({ orderId, saleId, userId });
-
-function orderIn({ orderId, saleId, userId, status, quantity }: PlacedOrder): PlacedOrder {
-  return { orderId, saleId, userId, status, quantity };
-}

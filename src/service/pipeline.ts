@@ -83,7 +83,7 @@ export interface PipelineOptions {
 
 export function createPipeline(options: PipelineOptions): Pipeline {
   const { config, core, reports, uncommitted, warn, traced = (committer) => committer } = options;
-  const { postgres, orders, outbox, strategy } = core;
+  const { postgres, outbox, strategy } = core;
   const { instruments, background, onError } = reports;
   const { mirror, knownSoldOut, maxBatch } = strategy;
   const reserving = mirror &&
@@ -91,12 +91,12 @@ export function createPipeline(options: PipelineOptions): Pipeline {
       mirror,
       outbox,
       backlog: createBacklog(),
-      committer: traced(createCommitter(config, { postgres, orders, mirror, outbox }, reports)),
+      committer: traced(createCommitter(config, { postgres, mirror, outbox }, reports)),
     };
   const shedder = createLoadShedder(config.admissionMs, maxBatch);
   measureAdmission(instruments, shedder);
   if (knownSoldOut) measureLatch(instruments, knownSoldOut);
-  const settlement = reserving && createSettlement({ ...config, ...reserving, postgres, orders, onError });
+  const settlement = reserving && createSettlement({ ...config, ...reserving, postgres, onError });
   const tally = attemptTally(instruments.registry, config.strategy);
   const expiry = background.loop('expiry');
   const lifecycle = knowing(createLifecycle({ ...core, instruments, health: expiry }), knownSoldOut);
@@ -146,7 +146,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
 
 function createCommitter(
   config: Config,
-  stores: Pick<OrderCommitterContext, 'postgres' | 'orders' | 'mirror' | 'outbox'>,
+  stores: Pick<OrderCommitterContext, 'postgres' | 'mirror' | 'outbox'>,
   { instruments, onError }: Reports,
 ): OrderCommitter {
   const committer = createOrderCommitter({ ...config, ...stores, instruments, onError });

@@ -88,7 +88,7 @@ it('optimistic answers busy, not sold out, when every compare-and-set fails', as
   let lost = 0;
   const spy = vi.spyOn(pool, 'query').mockImplementation((async (...args: unknown[]) => {
     const result = await query(...args);
-    if ((args[0] as { name?: string }).name !== 'read-sale-and-orders') return result;
+    if ((args[0] as { name?: string }).name !== 'read-for-attempts') return result;
     lost++;
     await bench.sql.query('UPDATE sales SET version = version + 1 WHERE id = $1', [saleId]);
     return result;

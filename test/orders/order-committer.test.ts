@@ -4,7 +4,7 @@ import { setImmediate } from 'node:timers/promises';
 import { afterEach, expect, it, onTestFinished, vi } from 'vitest';
 import { TcpProxy } from '../../lab/proxy.ts';
 import { limits } from '../../src/config/limits.ts';
-import type { ClaimedReservation, CommitResult } from '../../src/domain/outcome.ts';
+import type { ClaimedReservation, Result } from '../../src/domain/outcome.ts';
 import { createInstruments } from '../../src/metrics/instruments.ts';
 import { createBacklog } from '../../src/orders/backlog.ts';
 import { createOrderCommitter, type OrderCommitter } from '../../src/orders/order-committer.ts';
@@ -68,7 +68,7 @@ async function commitTogether(
   committer: OrderCommitter,
   fillerSale: number,
   members: readonly ClaimedReservation[],
-): Promise<CommitResult[]> {
+): Promise<Result[]> {
   await setImmediate(); // statements that were answered have ended
   const fillers = Array.from({ length: limits.commitInFlight }, () =>
     committer.commit(reservation(fillerSale, randomUUID())),
@@ -82,7 +82,7 @@ async function commitTogether(
   return results;
 }
 
-const kindsOf = (results: readonly CommitResult[]) => results.map(({ kind }) => kind);
+const kindsOf = (results: readonly Result[]) => results.map(({ kind }) => kind);
 
 /** The audit finds nothing wrong. @returns how many units are sold */
 async function sold(saleId: number): Promise<number> {
@@ -156,8 +156,8 @@ it('commits the orders of other sales while the row of one is held', async () =>
   await holder.query('BEGIN');
   await holder.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [held]);
   // In one batch with orders of the held sale, behind them, and claimed from another process.
-  const waiting: Promise<CommitResult>[] = [];
-  const going: CommitResult[] = [];
+  const waiting: Promise<Result>[] = [];
+  const going: Result[] = [];
   for (const user of users(3)) {
     const commits = (saleId: number) =>
       [true, false].map((isFirst) =>

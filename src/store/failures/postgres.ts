@@ -186,8 +186,13 @@ export const isReadTimeout = ({ message }: Error): boolean => message === 'Query
 export const isDeadlinePassed = (error: unknown): boolean =>
   classifyPostgresError(error).reason === 'deadline-passed';
 
-/** Whether Postgres rejected orders because their sale was loaded in another epoch of Redis since they were reserved. */
-export const isOfAnotherEpoch = ({ code }: Rejected): boolean => code === ANOTHER_EPOCH;
+/**
+ * Whether the state of the tables explains why Postgres rejected orders: one exists, units are missing, or a sale was loaded in another epoch
+ * of Redis since they were reserved.
+ */
+export const isOfState = ({ code, constraint }: Rejected): boolean =>
+  code === ANOTHER_EPOCH || OF_STATE.has(constraint ?? '');
+const OF_STATE = new Set(['orders_pkey', 'orders_one_active_per_customer', 'sales_sold_within_stock']);
 
 /** Whether Postgres answered with an error: it rolled the statement back, and the connection stays usable. */
 export function isAnswer(error: unknown): boolean {
@@ -262,7 +267,7 @@ function failureOfState(code: string, severity: string, constraint: string): Fai
 }
 
 /** A write that Postgres rejected, and would reject again, with whatever else its statement wrote. */
-export function rejected(code: string, constraint: string | null): Rejected {
+export function rejected(code: string, constraint: string | null = code): Rejected {
   const reason = constraint === null ? 'rejected-by-postgres' : `rejected-by-postgres:${constraint}`;
   return { kind: 'rejected', reason, constraint, code };
 }

@@ -79,21 +79,6 @@ export function orderTable(postgres: PostgresStore) {
       );
       return rows.map(fromRow<Order>);
     },
-    /** The active order of each (sale, user) that has one. */
-    async activeOf(customers: readonly { readonly saleId: number; readonly userId: string }[]) {
-      const { rows } = await pool.query({
-        name: 'active-orders',
-        // LATERAL … LIMIT 1 leaves the planner a single choice: one index lookup per customer. Another join, planned while the
-        // table is empty, reads all orders, and a prepared statement keeps its plan.
-        text: `SELECT o.* FROM unnest($1::int[], $2::text[]) AS c (sale_id, user_id)
-               CROSS JOIN LATERAL (
-                 SELECT ${COLUMNS} FROM orders
-                 WHERE orders.sale_id = c.sale_id AND orders.user_id = c.user_id AND ${ACTIVE} LIMIT 1
-               ) AS o`,
-        values: [customers.map((c) => c.saleId), customers.map((c) => c.userId)],
-      });
-      return rows.map(fromRow<Order>);
-    },
     /** A customer's reservations of any sale that were not paid. @param withinMs how long ago they were placed at most, by Postgres's clock */
     async unpaidOf(userId: string, withinMs: number) {
       const { rows } = await pool.query<UnpaidOrders>(
@@ -104,15 +89,6 @@ export function orderTable(postgres: PostgresStore) {
         [userId, withinMs],
       );
       return rows[0]!;
-    },
-    /** Those of these orders that exist, in any order. */
-    async existing(orderIds: readonly string[]) {
-      const { rows } = await pool.query({
-        name: 'existing-orders',
-        text: `SELECT ${COLUMNS} FROM orders WHERE id = ANY($1::uuid[])`,
-        values: [orderIds],
-      });
-      return rows.map(fromRow<Order>);
     },
     /** Changes of a sale in the outbox: their units, and the number of the oldest. */
     async pendingChanges(saleId: number) {

@@ -12,9 +12,11 @@ export interface SaleState {
   readonly notStarted: boolean;
   readonly ended: boolean;
   readonly maxPerOrder: number;
+  /** Of Redis, in which it was last loaded; null: it was not. */
+  readonly epoch: number | null;
 }
 
-export const SALE_STATE = `stock - sold AS free, version, paused, max_per_order AS "maxPerOrder",
+export const SALE_STATE = `stock - sold AS free, version, paused, max_per_order AS "maxPerOrder", mirror_epoch AS epoch,
   coalesce(clock_timestamp() < starts_at, false) AS "notStarted",
   coalesce(clock_timestamp() >= ends_at, false) AS ended`;
 
@@ -62,45 +64,49 @@ export async function findActive(db: Queryable, attempt: Attempt): Promise<Place
   return rows[0] ?? null;
 }
 
-/** A sale and the active orders of some of its customers, at one instant. */
-export interface SaleAndOrders {
-  readonly sale: SaleState;
-  /** By customer. */
-  readonly orders: ReadonlyMap<string, PlacedOrderColumns>;
+/** What Postgres has for an attempt. */
+export interface Seen {
+  /** Null: there is no such sale. */
+  readonly sale: SaleState | null;
+  /** The customer's active order; else the attempt's, if it was placed, whatever became of it. */
+  readonly order: PlacedOrderColumns | null;
 }
 
 /**
- * Reads a sale and customers of it in one statement, and so at one instant; null when the sale does not exist. A customer
- * without an order in a sale without a free unit is sold out, whatever happened before or after.
+ * Reads sales and orders for attempts in one statement, and so at one instant. A customer without an order in a sale without a free unit
+ * is sold out, whatever happened before or after.
+ * @returns one for each attempt, in their order
  */
-export async function readSaleAndOrders(
-  db: Queryable,
-  saleId: number,
-  userIds: readonly string[],
-): Promise<SaleAndOrders | null> {
+export async function readFor(db: Queryable, attempts: readonly Attempt[]): Promise<readonly Seen[]> {
   type Row = SaleState & {
-    readonly userId: string;
+    readonly saleId: number | null;
     readonly id: string | null;
     readonly status: OrderStatus;
     readonly quantity: number;
   };
   const { rows } = await db.query<Row>({
-    name: 'read-sale-and-orders',
-    // LATERAL … LIMIT 1 for the same reason as in orders.ts: a plan made while the table was empty is kept.
-    text: `SELECT ${SALE_STATE}, c.user_id AS "userId", o.id, o.status, o.quantity
-           FROM sales CROSS JOIN unnest($2::text[]) AS c (user_id)
+    name: 'read-for-attempts',
+    // LATERAL … LIMIT 1 leaves the planner a single choice: one index lookup each. Another join, planned while the table is empty, reads
+    // all orders, and a prepared statement keeps its plan.
+    text: `SELECT sale.*, coalesce(active.id, own.id) AS id, coalesce(active.status, own.status) AS status,
+             coalesce(active.quantity, own.quantity) AS quantity
+           FROM unnest($1::uuid[], $2::int[], $3::text[]) WITH ORDINALITY AS a (id, sale_id, user_id, place)
+           LEFT JOIN LATERAL (SELECT id AS "saleId", ${SALE_STATE} FROM sales WHERE id = a.sale_id LIMIT 1) AS sale ON true
            LEFT JOIN LATERAL (
-             SELECT id, status, quantity FROM orders WHERE sale_id = $1 AND orders.user_id = c.user_id AND ${ACTIVE} LIMIT 1
-           ) AS o ON true
-           WHERE sales.id = $1`,
-    values: [saleId, userIds],
+             SELECT id, status, quantity FROM orders WHERE sale_id = a.sale_id AND user_id = a.user_id AND ${ACTIVE} LIMIT 1
+           ) AS active ON true
+           LEFT JOIN LATERAL (SELECT id, status, quantity FROM orders WHERE id = a.id LIMIT 1) AS own ON true
+           ORDER BY place`,
+    values: [
+      attempts.map(({ orderId }) => orderId),
+      attempts.map(({ saleId }) => saleId),
+      attempts.map(({ userId }) => userId),
+    ],
   });
-  const sale = rows[0];
-  if (sale === undefined) return null;
-  const orders = rows.flatMap(({ userId, id, status, quantity }) =>
-    id === null ? [] : [[userId, { id, status, quantity }] as const],
-  );
-  return { sale, orders: new Map(orders) };
+  return rows.map((row) => {
+    const { saleId, id, status, quantity } = row;
+    return { sale: saleId === null ? null : row, order: id === null ? null : { id, status, quantity } };
+  });
 }
 
 // Without a deadline: of a transaction's statements only its COMMIT can be late (see store/late-requests.ts).

@@ -8,15 +8,10 @@
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import type { Step } from '../../domain/outcome.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
-import {
-  countSoldIfFree,
-  insertOrder,
-  lockNumber,
-  readSaleAndOrders,
-} from '../../store/postgres/purchases.ts';
-import { accepted, outcomeOf, postgresStrategy, RETRY } from '../kit/postgres-strategy.ts';
+import { countSoldIfFree, insertOrder, lockNumber } from '../../store/postgres/purchases.ts';
+import { accepted, RETRY, type Tried } from '../kit/placing.ts';
+import { postgresStrategy, readAnswer } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 
 export const description: StrategyDescription = {
@@ -29,17 +24,16 @@ export const description: StrategyDescription = {
 };
 
 export function create(context: StrategyContext): Strategy {
-  const decide = (attempt: Attempt) =>
-    inTransaction<Step>(context.postgres.pool, async (client) => {
+  const place = (attempt: Attempt) =>
+    inTransaction<Tried>(context.postgres.pool, async (client) => {
       await lockNumber(client, 'attempts', attempt.saleId);
-      const seen = await readSaleAndOrders(client, attempt.saleId, [attempt.userId]);
-      const decision = outcomeOf(attempt, seen);
-      if (decision.kind !== 'retry') return { commit: false, value: decision };
+      const { answer } = await readAnswer(client, attempt);
+      if (answer !== null) return { commit: false, value: answer };
       if (!(await insertOrder(client, attempt, context.paymentWindowS)))
         return { commit: false, value: RETRY };
       // The sale's row is not locked before: it may have been paused since.
       const sold = await countSoldIfFree(client, attempt);
       return sold ? { commit: true, value: accepted(attempt) } : { commit: false, value: RETRY };
     });
-  return postgresStrategy(context, description, decide, 'customer');
+  return postgresStrategy(context, description, place, 'customer');
 }

@@ -13,8 +13,8 @@
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import { IS_OPEN, insertIf, placeOne } from '../../store/postgres/insert-orders.ts';
 import { ACTIVE } from '../../store/postgres/orders.ts';
-import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
-import { accepted, outcomeOf, postgresStrategy } from '../kit/postgres-strategy.ts';
+import { accepted } from '../kit/placing.ts';
+import { postgresStrategy } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 
 export const description: StrategyDescription = {
@@ -36,7 +36,6 @@ export function create(context: StrategyContext): Strategy {
   const { postgres } = context;
   return postgresStrategy(context, description, async (attempt) => {
     const placed = await placeOne(postgres, SELL_IF_FREE, attempt, context.paymentWindowS);
-    if (placed !== false) return placed === true ? accepted(attempt) : placed;
-    return outcomeOf(attempt, await readSaleAndOrders(postgres.pool, attempt.saleId, [attempt.userId]));
+    return placed === true ? accepted(attempt) : placed || null;
   });
 }

@@ -6,11 +6,11 @@
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import type { Step } from '../../domain/outcome.ts';
 import type { Prisma } from '../../generated/prisma/client.ts';
 import { paymentDeadline } from '../../store/postgres/insert-orders.ts';
 import { SALE_STATE, type SaleState } from '../../store/postgres/purchases.ts';
-import { accepted, existing, postgresStrategy, rejectionOf } from '../kit/postgres-strategy.ts';
+import { accepted, existing, type Tried } from '../kit/placing.ts';
+import { postgresStrategy, rejectionOf } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 
 export const description: StrategyDescription = {
@@ -40,7 +40,7 @@ export function create(context: StrategyContext): Strategy {
   const loading = Promise.all([postgres.prisma(), import('../../generated/prisma/client.ts')]);
   loading.catch(() => {}); // the attempts report it
 
-  async function decide({ raw, sql }: Sql, tx: Prisma.TransactionClient, attempt: Attempt): Promise<Step> {
+  async function place({ raw, sql }: Sql, tx: Prisma.TransactionClient, attempt: Attempt): Promise<Tried> {
     const { saleId, userId, orderId, quantity } = attempt;
     const [sale = null] = await tx.$queryRaw<LockedSale[]>`
       SELECT ${raw(SALE_STATE)}, price_cents AS "priceCents", clock_timestamp() AS "createdAt",
@@ -53,7 +53,7 @@ export function create(context: StrategyContext): Strategy {
       select: { id: true, status: true, quantity: true },
     });
     if (order !== null) return existing(attempt, order as Parameters<typeof existing>[1]);
-    const rejection = rejectionOf(sale, quantity);
+    const rejection = rejectionOf(sale, attempt);
     if (rejection !== null) return rejection;
     const { priceCents, points, createdAt, expiresAt } = sale; // by Postgres's clock
     const terms = { quantity, status: 'pending', priceCents, createdAt, expiresAt } as const;
@@ -71,7 +71,7 @@ export function create(context: StrategyContext): Strategy {
 
   return postgresStrategy(context, description, async (attempt) => {
     const [prisma, module] = await loading;
-    return prisma.$transaction((tx) => decide(module.Prisma, tx, attempt), {
+    return prisma.$transaction((tx) => place(module.Prisma, tx, attempt), {
       maxWait: limits.postgresConnectMs,
       timeout: limits.postgresStatementMs,
     });

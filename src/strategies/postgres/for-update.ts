@@ -4,7 +4,6 @@
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { PlacedOrderColumns } from '../../domain/order.ts';
-import type { Step } from '../../domain/outcome.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import {
   countSold,
@@ -13,7 +12,8 @@ import {
   readSale,
   type SaleState,
 } from '../../store/postgres/purchases.ts';
-import { accepted, existing, postgresStrategy, rejectionOf } from '../kit/postgres-strategy.ts';
+import { accepted, existing, type Tried } from '../kit/placing.ts';
+import { postgresStrategy, rejectionOf } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 
 export const description: StrategyDescription = {
@@ -27,12 +27,12 @@ export const description: StrategyDescription = {
 
 export function create(context: StrategyContext): Strategy {
   return postgresStrategy(context, description, (attempt) =>
-    inTransaction<Step, [SaleState | null, PlacedOrderColumns | null]>(
+    inTransaction<Tried, [SaleState | null, PlacedOrderColumns | null]>(
       context.postgres.pool,
       (client, [sale, order]) => {
         if (sale === null) return { commit: false, value: { kind: 'unknown-sale' } };
         if (order !== null) return { commit: false, value: existing(attempt, order) };
-        const rejection = rejectionOf(sale, attempt.quantity);
+        const rejection = rejectionOf(sale, attempt);
         if (rejection !== null) return { commit: false, value: rejection };
         const sent = [insertNewOrder(client, attempt, context.paymentWindowS), countSold(client, attempt)];
         return { commit: true, value: accepted(attempt), sent };

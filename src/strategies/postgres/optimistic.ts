@@ -15,10 +15,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import type { Step } from '../../domain/outcome.ts';
 import { insertIf, placeOne } from '../../store/postgres/insert-orders.ts';
-import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
-import { accepted, outcomeOf, postgresStrategy } from '../kit/postgres-strategy.ts';
+import { accepted, type Tried } from '../kit/placing.ts';
+import { postgresStrategy, readAnswer } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 
 export const description: StrategyDescription = {
@@ -45,18 +44,17 @@ const SELL_IF_UNCHANGED = insertIf('sell-if-unchanged', 'version = $7');
 export function create(context: StrategyContext): Strategy {
   const { postgres } = context;
 
-  async function decide(attempt: Attempt): Promise<Step> {
+  async function place(attempt: Attempt): Promise<Tried> {
     for (let retries = 0; ; retries++) {
-      const seen = await readSaleAndOrders(postgres.pool, attempt.saleId, [attempt.userId]);
-      const decision = outcomeOf(attempt, seen);
-      if (decision.kind !== 'retry') return decision;
-      const version = seen?.sale.version;
-      const placed = await placeOne(postgres, SELL_IF_UNCHANGED, attempt, context.paymentWindowS, [version]);
+      const { answer, sale } = await readAnswer(postgres.pool, attempt);
+      if (answer !== null) return answer;
+      const others = [sale?.version];
+      const placed = await placeOne(postgres, SELL_IF_UNCHANGED, attempt, context.paymentWindowS, others);
       if (placed !== false) return placed === true ? accepted(attempt) : placed;
       if (retries === RETRIES) return { kind: 'busy', reason: 'contended' };
       await sleep(Math.random() * Math.min(MAX_WAIT_MS, WAIT_MS * 2 ** retries));
     }
   }
 
-  return postgresStrategy(context, description, decide);
+  return postgresStrategy(context, description, place);
 }

@@ -20,7 +20,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { shared } from '../../concurrency/coalesce.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import type { Step } from '../../domain/outcome.ts';
 import { once } from '../../store/postgres/idempotency.ts';
 import {
   COUNT_UNLESS_PAUSED,
@@ -30,9 +29,9 @@ import {
   placeOne,
 } from '../../store/postgres/insert-orders.ts';
 import { ACTIVE } from '../../store/postgres/orders.ts';
-import { readSaleAndOrders } from '../../store/postgres/purchases.ts';
 import { stockUnits } from '../../store/postgres/stock-units.ts';
-import { accepted, outcomeOf, postgresStrategy, RETRY } from '../kit/postgres-strategy.ts';
+import { accepted, RETRY, type Tried } from '../kit/placing.ts';
+import { postgresStrategy, readAnswer } from '../kit/postgres-strategy.ts';
 import { restocked } from '../kit/restock.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 
@@ -79,18 +78,17 @@ const SEVERAL = {
 };
 
 export function create(context: StrategyContext): Strategy {
-  const { pool } = context.postgres;
   const units = stockUnits(context.postgres);
   /** Attempts that find rows missing at the same time wait for the same work. */
   const complete = shared((saleId: number) => units.complete(saleId));
 
-  async function decide(attempt: Attempt): Promise<Step> {
-    const { saleId, userId, quantity } = attempt;
+  async function place(attempt: Attempt): Promise<Tried> {
+    const { saleId, quantity } = attempt;
     const take = quantity === 1 ? ONE : SEVERAL;
     const placed = await placeOne(context.postgres, take.skipping, attempt, context.paymentWindowS);
     if (placed !== false) return placed === true ? accepted(attempt) : placed;
-    const decision = outcomeOf(attempt, await readSaleAndOrders(pool, saleId, [userId]));
-    if (decision.kind !== 'retry') return decision;
+    const { answer } = await readAnswer(context.postgres.pool, attempt);
+    if (answer !== null) return answer;
     if (await units.lacking(saleId, quantity)) {
       const late = sleep(ROWS_WAIT_MS, 'late' as const, { ref: false });
       const end = await Promise.race([complete(saleId), late]);
@@ -101,7 +99,7 @@ export function create(context: StrategyContext): Strategy {
     return second === true ? accepted(attempt) : second;
   }
 
-  const strategy = postgresStrategy(context, description, decide, 'customer');
+  const strategy = postgresStrategy(context, description, place, 'customer');
   return {
     ...strategy,
     async load(sale) {

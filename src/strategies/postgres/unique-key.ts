@@ -5,10 +5,10 @@
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import type { Step } from '../../domain/outcome.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
-import { countSoldIfFree, findActive, insertOrder, readSale } from '../../store/postgres/purchases.ts';
-import { accepted, existing, postgresStrategy, RETRY, rejectionOf } from '../kit/postgres-strategy.ts';
+import { countSoldIfFree, insertOrder } from '../../store/postgres/purchases.ts';
+import { accepted, type Tried } from '../kit/placing.ts';
+import { postgresStrategy } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 
 export const description: StrategyDescription = {
@@ -21,22 +21,11 @@ export const description: StrategyDescription = {
 };
 
 export function create(context: StrategyContext): Strategy {
-  const { pool } = context.postgres;
-
-  async function decide(attempt: Attempt): Promise<Step> {
-    const placed = await inTransaction(pool, async (client) => {
+  const place = (attempt: Attempt) =>
+    inTransaction<Tried>(context.postgres.pool, async (client) => {
       const inserted = await insertOrder(client, attempt, context.paymentWindowS);
       const sold = inserted && (await countSoldIfFree(client, attempt));
-      return { commit: sold, value: { inserted, sold } };
+      return { commit: sold, value: sold ? accepted(attempt) : null };
     });
-    if (placed.sold) return accepted(attempt);
-    // Nothing was written; the present state says why. If the sale sells again by now, the retry gets a unit.
-    if (!placed.inserted) {
-      const order = await findActive(pool, attempt);
-      if (order !== null) return existing(attempt, order);
-    }
-    return rejectionOf(await readSale(pool, attempt.saleId), attempt.quantity) ?? RETRY;
-  }
-
-  return postgresStrategy(context, description, decide, 'customer');
+  return postgresStrategy(context, description, place, 'customer');
 }
