@@ -44,7 +44,7 @@ export interface MicroBatcherOptions<T, R> {
   /** So many go together although their share is smaller. */
   readonly leastBatch: number;
   /** Batches of a key in flight at once. */
-  readonly inFlight: number;
+  inFlight(key: number): number;
   /** Items queued, over all keys. */
   readonly maxQueued: number;
   /** Time an item may be queued, milliseconds. */
@@ -82,8 +82,9 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
 
   function pump(key: number, queue: KeyQueue<T, R>): void {
     queue.isScheduled = false;
-    while (queue.inFlight < options.inFlight && queue.waiting.length > 0) {
-      const share = Math.ceil((queue.waiting.length + queue.members) / options.inFlight);
+    const most = options.inFlight(key);
+    while (queue.inFlight < most && queue.waiting.length > 0) {
+      const share = Math.ceil((queue.waiting.length + queue.members) / most);
       const start = Math.min(share, options.maxBatch);
       if (queue.inFlight > 0 && queue.waiting.length < start) break;
       const next = queue.waiting.splice(0, Math.max(start, options.leastBatch));

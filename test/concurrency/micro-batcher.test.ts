@@ -15,7 +15,7 @@ const bounds = {
   name: 'letters',
   maxBatch: limits.commitBatchSize,
   leastBatch: limits.leastBatch,
-  inFlight: limits.commitInFlight,
+  inFlight: () => limits.commitInFlight,
   maxQueued: limits.commitQueue,
   waitMs: limits.commitWaitMs,
   onBatch: (size: number) => void reported.push(size),

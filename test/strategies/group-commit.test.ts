@@ -4,7 +4,7 @@ import { limits } from '../../src/config/limits.ts';
 import type { Attempt } from '../../src/domain/order.ts';
 import * as groupCommit from '../../src/strategies/postgres/group-commit.ts';
 import { attemptOf } from '../support/attempts.ts';
-import { statementsOf, strategyBench, tally } from '../support/postgres-strategy.ts';
+import { sellPast, statementsOf, strategyBench, tally } from '../support/postgres-strategy.ts';
 
 const bench = strategyBench({ withCheck: false });
 
@@ -68,4 +68,31 @@ it('does not make a sale wait for the row of another one', async () => {
       expect(tally(await Promise.all(waiting))).toEqual({ accepted: 20 });
     },
   );
+});
+
+it('has one batch of a sale in progress while another process sells it', async () => {
+  const strategy = bench.start(groupCommit, bench.patient);
+  const saleId = await bench.sale(100);
+  /** The other process has the row, and sells a unit; meanwhile these are decided. */
+  const sell = (users: readonly Attempt[]) =>
+    bench.during(
+      (client) => sellPast(client, attemptOf(saleId, `past-${users[0]!.userId}`)),
+      async (end) => {
+        const selling = [strategy.decide(users[0]!)];
+        await bench.waiters(1);
+        for (const attempt of users.slice(1)) {
+          selling.push(strategy.decide(attempt));
+          await setImmediate(); // the next may be another batch
+        }
+        await end('COMMIT');
+        expect(tally(await Promise.all(selling))).toEqual({ accepted: users.length });
+      },
+    );
+  for (const prefix of ['first', 'second']) await sell(attempts(saleId, 1, prefix));
+  await sell(attempts(saleId, 40));
+  const { rows } = await bench.sql.query<{ transactions: number }>(
+    `SELECT count(DISTINCT xmin::text)::int AS transactions FROM orders WHERE sale_id = $1 AND user_id LIKE 'u%'`,
+    [saleId],
+  );
+  expect(rows[0]!.transactions).toBe(2); // the one that waited, and all others
 });

@@ -38,6 +38,8 @@ export interface OrderInsert {
   readonly count?: string | null;
   /** For statements on many orders: returns which ids were inserted. Otherwise returns how many. */
   readonly many?: boolean;
+  /** The same, and what `sales.version` of a sale is afterwards: `count` returns it. It is counted before the points are written. */
+  readonly version?: boolean;
 }
 
 export interface Statement {
@@ -97,7 +99,10 @@ export const insertReserved = (name: string, where = 'true'): Statement =>
  * Usually a batch inserts all of its orders, and one row reports that: hundreds of rows with one id each would cost the client
  * as much as sending the batch.
  */
-const RETURN_IDS = `SELECT CASE WHEN count(*) < cardinality($1::uuid[]) THEN coalesce(array_agg(id::text), '{}') END AS placed FROM placed`;
+const returnIds = (also: string) =>
+  `SELECT CASE WHEN count(*) < cardinality($1::uuid[]) THEN coalesce(array_agg(id::text), '{}') END AS placed${also} FROM placed`;
+const RETURN_IDS = returnIds('');
+const RETURN_IDS_AND_VERSION = returnIds(', (SELECT max(version) FROM counted) AS version');
 const RETURN_COUNT = 'SELECT count(*)::int AS placed FROM placed';
 
 /**
@@ -118,6 +123,7 @@ export function insertOrders({
   skipExisting = false,
   count = COUNT_BY_SALE,
   many = false,
+  version = false,
 }: OrderInsert): Statement {
   const parts = [
     ...(before === undefined ? [] : [before]),
@@ -135,7 +141,8 @@ export function insertOrders({
       SELECT user_id, 'order', id::text, points_earned(price_cents * quantity) FROM placed
     )`,
   ];
-  return { name, text: `WITH ${parts.join(', ')} ${many ? RETURN_IDS : RETURN_COUNT}` };
+  const returned = version ? RETURN_IDS_AND_VERSION : many ? RETURN_IDS : RETURN_COUNT;
+  return { name, text: `WITH ${parts.join(', ')} ${returned}` };
 }
 
 /** The columns of one order, from a row with the sale's. */
@@ -223,7 +230,8 @@ function insertNewcomers(
     rows: `SELECT id, sale_id, user_id, quantity, price_cents, payment_window_s
       FROM (SELECT *, ${fits} AS fits FROM newcomers) AS n WHERE fits ORDER BY place`,
     skipExisting: true,
-    many: true,
+    count: `${COUNT_BY_SALE} RETURNING sales.version`,
+    version: true, // the rows of the sales are locked anyway
   });
 }
 
@@ -231,6 +239,8 @@ function insertNewcomers(
 export interface Placed {
   readonly kind: 'placed';
   readonly has: (orderId: string) => boolean;
+  /** What the version of the sale is afterwards. Null: the statement does not say, or inserted nothing. */
+  readonly version: number | null;
 }
 
 interface Batch {
@@ -257,17 +267,17 @@ export async function placeMany(
     paymentWindowS,
     ...others,
   ];
-  const result = await place<{ placed: readonly string[] | null }>(
+  const result = await place<{ placed: readonly string[] | null; version?: number | null }>(
     postgres,
     { ...('single' in statement ? statement[isSingle ? 'single' : 'mixed'] : statement), values },
     connect,
     untilMs,
   );
   if ('kind' in result) return result;
-  const { placed } = result.rows[0]!;
-  if (placed === null) return { kind: 'placed', has: () => true };
+  const { placed, version = null } = result.rows[0]!;
+  if (placed === null) return { kind: 'placed', has: () => true, version };
   const ids = new Set(placed);
-  return { kind: 'placed', has: (orderId) => ids.has(orderId) };
+  return { kind: 'placed', has: (orderId) => ids.has(orderId), version };
 }
 
 /** Executes a statement on one order. @returns whether it was inserted. See `place`. */

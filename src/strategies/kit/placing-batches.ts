@@ -8,7 +8,8 @@
  *
  * There is no timer: a single order is sent at once, and orders that arrive together, or while statements are in progress, form the next
  * batch (concurrency/micro-batcher.ts). A shared batch waits for no row, or only briefly. A batch of a sale waits, on a connection of its
- * own, and delays no other sale. A batch in which Postgres rejects one order, for another reason than the state of its sale, is split in
+ * own, and delays no other sale. While other processes sell the same sale, their batches take turns on its row: one batch of each process
+ * waits there, and the next one grows meanwhile; more of them would be smaller, and cost more for an order. A batch in which Postgres rejects one order, for another reason than the state of its sale, is split in
  * halves, so that it fails no other.
  */
 import type { NotProcessed } from '../../concurrency/micro-batcher.ts';
@@ -69,6 +70,9 @@ export const placingBatches = <M extends Attempt>(
   options: PlacingBatchesOptions<M>,
 ): PlacingBatches<M> => new Batches(postgres, options);
 
+/** Sales whose versions are kept. */
+const MAX_VERSIONS = 1_000;
+
 type Answer<M extends Attempt> = (placement: Placement<M>, result: Result) => void;
 
 class Batches<M extends Attempt> implements PlacingBatches<M> {
@@ -76,6 +80,8 @@ class Batches<M extends Attempt> implements PlacingBatches<M> {
   readonly #options: PlacingBatchesOptions<M>;
   readonly #connect: (key: number) => Promise<Connection>;
   readonly #queue: SharedBatches<Placement<M>, Result>;
+  /** By sale: the version after the last statement of this process, and whether another process has changed the sale between its last two. */
+  readonly #versions = new Map<number, { readonly version: number; readonly isShared: boolean }>();
 
   constructor(postgres: PostgresStore, options: PlacingBatchesOptions<M>) {
     this.#postgres = postgres;
@@ -88,7 +94,7 @@ class Batches<M extends Attempt> implements PlacingBatches<M> {
       work: (key, placements, answer) => this.#work(key, placements, answer),
       maxBatch: limits.commitBatchSize,
       leastBatch: limits.leastBatch,
-      inFlight: limits.commitInFlight,
+      inFlight: (key) => (this.#versions.get(key)?.isShared ? 1 : limits.commitInFlight),
       maxQueued: limits.commitQueue,
       waitMs: limits.commitWaitMs,
       rejected: (cause, placement) => notPlaced(placement, options.reasonOf(cause), cause),
@@ -173,7 +179,14 @@ class Batches<M extends Attempt> implements PlacingBatches<M> {
     const batch = { connect, attempts: orders, others: valuesOf?.(orders) ?? [] };
     const placed = await placeMany(this.#postgres, statement, batch, paymentWindowS, this.#endOf(orders));
     if (placed.kind === 'unanswered') return () => placed;
+    if (key !== SHARED && placed.version !== null) this.#note(key, placed.version);
     return (order) => (placed.has(order.orderId) ? accepted(order) : null);
+  }
+
+  #note(key: number, version: number): void {
+    const last = this.#versions.get(key)?.version ?? version - 1;
+    if (this.#versions.size >= MAX_VERSIONS) this.#versions.clear();
+    this.#versions.set(key, { version, isShared: version !== last + 1 });
   }
 
   #isClaimed(order: M): boolean {

@@ -70,7 +70,7 @@ export function create(context: RedisStrategyContext): RedisStrategy {
     work,
     maxBatch: limits.scriptBatchSize,
     leastBatch: limits.leastBatch,
-    inFlight: limits.scriptInFlight,
+    inFlight: () => limits.scriptInFlight,
     maxQueued: limits.admission.maxLimit,
     waitMs: limits.redisCommandMs,
     rejected: (reason) => ({ kind: 'busy', reason }),
