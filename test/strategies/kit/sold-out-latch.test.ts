@@ -4,8 +4,9 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { TcpProxy } from '../../../lab/proxy.ts';
 import { limits } from '../../../src/config/limits.ts';
-import { buy, call, cancel, createSale, eventually, users } from '../../support/client.ts';
+import { attempt, buy, call, cancel, createSale, eventually, users } from '../../support/client.ts';
 import { openScene } from '../../support/scene.ts';
 import { openStoresWithRedis } from '../../support/stores.ts';
 
@@ -85,6 +86,17 @@ describe.each(['lua', 'group-commit'])('a process with a sold-out latch of %s', 
     const { saleId, orders } = await soldOut(1);
     await cancel(a, [...orders.values()][0]!);
     await expect.poll(() => buy(b, saleId, 'elsewhere')).toMatchObject({ status: 201 });
+  });
+
+  it('refuses nobody once its store does not confirm that the sale is sold out', async () => {
+    const name = strategy === 'lua' ? 'REDIS_URL' : 'DATABASE_URL';
+    const url = strategy === 'lua' ? scene.stores.redisUrl : scene.stores.databaseUrl;
+    await using link = await TcpProxy.to(url);
+    a = (await scene.start({ STRATEGY: strategy, [name]: link.through(url) })).url;
+    const { saleId } = await soldOut(1);
+    link.set('refuse');
+    await expect.poll(() => attempt(a, saleId, 'late')).toMatchObject({ status: 503 });
+    link.set('pass'); // the service ends
   });
 
   it('does not delay the sale of a released unit, under full load', async () => {
