@@ -84,8 +84,7 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
     queue.isScheduled = false;
     const most = options.inFlight(key);
     while (queue.inFlight < most && queue.waiting.length > 0) {
-      const share = Math.ceil((queue.waiting.length + queue.members) / most);
-      const start = Math.min(share, options.maxBatch);
+      const start = Math.min(Math.ceil((queue.waiting.length + queue.members) / most), options.maxBatch);
       if (queue.inFlight > 0 && queue.waiting.length < start) break;
       const next = queue.waiting.splice(0, Math.max(start, options.leastBatch));
       waiting -= next.length;

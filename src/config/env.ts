@@ -74,6 +74,8 @@ function variables({ strategies, locks }: Choices) {
     lockTtlMs: ['LOCK_TTL_MS', integer(100, 600_000), 10_000],
     lockWaitMs: ['LOCK_WAIT_MS', integer(0, 60_000), 500],
     paymentWindowS: ['PAYMENT_WINDOW_S', integer(1, limits.maxPaymentWindowS), 900],
+    /** How long after it was placed an order may stay unpaid at most when its deadline is extended, seconds. */
+    maxHoldS: ['MAX_HOLD_S', integer(1, limits.maxPaymentWindowS), 3_600],
     /** The currency of all prices, by its ISO 4217 code; null: the pages show amounts without one. */
     currency: ['CURRENCY', currencyCode, null],
     /** Age at which old rows are deleted, days; 0: never. */

@@ -154,6 +154,13 @@ export const problems = {
       state: z.enum(taskStates).optional().describe('Only of a task'),
     },
   },
+  'beyond-limit': {
+    meaning:
+      'the order would stay unpaid for longer than MAX_HOLD_S after it was placed; nothing was changed',
+    status: 409,
+    title: 'The deadline cannot be extended that far',
+    members: { latest: dateTime.describe('The latest deadline that the order may have') },
+  },
   'too-large': {
     meaning: 'the body is larger than 4 KiB (purchase) or 16 KiB',
     status: 413,

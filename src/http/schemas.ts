@@ -153,6 +153,14 @@ export const refundSchema = component('Refund', {
     .describe('Whether the units can be sold again; otherwise they leave the stock'),
 });
 
+export const extendSchema = component('Extend', {
+  seconds: z
+    .int()
+    .min(1)
+    .max(limits.maxPaymentWindowS)
+    .describe('The order stays unpaid for at least so long from now'),
+});
+
 const source = text(limits.sourceLength).min(1).meta(portable);
 
 /** Source types of the entries that the service itself adds: an award that used one would stop a later change of its order. */

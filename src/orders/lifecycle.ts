@@ -3,7 +3,8 @@
  * the old state, so one of two callers wins; there is no lock. Unit, customer and points change in the same transaction in
  * Postgres; where Redis decides, the outbox carries the change to it (store/outbox-relay.ts).
  *
- *   pending ──cancel──▶ cancelled      the units and the customer are free, a reversal cancels the points
+ *   pending ──extend──▶ pending        an administrator's, while a payment runs: it expires later
+ *      ├──cancel──▶ cancelled           the units and the customer are free, a reversal cancels the points
  *      └──expire, by the database's clock──▶ expired, the same way
  *
  * An administrator's refund does the same to a pending order, and makes a paid one refund-due: a task pays back what was paid.
@@ -17,6 +18,7 @@ import { afterWrite, UNREAD } from '../store/failures/postgres.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
 import { type ClosedOrder, closeOrders } from '../store/postgres/close-orders.ts';
 import { GroupDrain } from '../store/postgres/drain.ts';
+import { extendOrder } from '../store/postgres/extend-order.ts';
 import { type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import { type PostgresStore, retried } from '../store/postgres/pool.ts';
@@ -30,6 +32,8 @@ export interface LifecycleContext {
   readonly orders: OrderTable;
   /** Null for a strategy that decides in Postgres. */
   readonly outbox: OutboxRelay | null;
+  /** How long after it was placed an order may stay unpaid at most when it is extended, seconds. */
+  readonly maxHoldS: number;
   readonly instruments: Instruments;
   /** The health of the loop that expires orders. */
   readonly health: LoopHealth;
@@ -43,6 +47,11 @@ export type CloseResult =
   | { readonly kind: 'invalid-transition'; readonly order: Order }
   /** The order may be closed: its status cannot be read. */
   | { readonly kind: 'unknown'; readonly reason: string };
+
+export type ExtendResult =
+  | Exclude<CloseResult, { kind: 'closed' | 'unknown' }>
+  | { readonly kind: 'extended'; readonly order: Order }
+  | { readonly kind: 'beyond-limit'; readonly latest: Date };
 
 export interface Refund {
   /** False: the units leave the stock. */
@@ -64,6 +73,13 @@ export interface Lifecycle {
    * @throws KeyReusedError; what Postgres throws, and the order may be closed then
    */
   refund(orderId: string, how: Refund, key?: IdempotencyKey | null): Promise<CloseResult>;
+  /**
+   * Lets a pending order expire after `seconds` from now, and never earlier than before.
+   * @param key as for `refund`
+   * @returns `beyond-limit`: that is later than the latest deadline that it may have
+   * @throws KeyReusedError; what Postgres throws, and the order may be extended then
+   */
+  extend(orderId: string, seconds: number, actor: string, key?: IdempotencyKey | null): Promise<ExtendResult>;
   /**
    * Expires one batch of pending orders whose payment window has ended; several processes may do so at once. An order that
    * Postgres rejects is retried later (see metrics/loop-health.ts), and does not stop the others.
@@ -95,7 +111,7 @@ interface DueOfSale {
 const CANCEL_TRIES = 3;
 
 export function createLifecycle(context: LifecycleContext): Lifecycle {
-  const { postgres, orders, outbox, instruments, health } = context;
+  const { postgres, orders, outbox, maxHoldS, instruments, health } = context;
   const { pool } = postgres;
 
   const isMirrored = outbox !== null;
@@ -159,6 +175,25 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
         if (order === null) return { kind: 'unknown-order' };
         const isActive = order.status === 'pending' || order.status === 'paid';
         if (isActive && tries < CANCEL_TRIES) continue; // as in `cancel`
+        await postgres.replicated(before);
+        return { kind: 'invalid-transition', order };
+      }
+    },
+    async extend(orderId, seconds, actor, key = null) {
+      for (let tries = 1; ; tries++) {
+        const extended = await once<ExtendResult | null>(postgres, key, async (client) => {
+          const asked = await extendOrder(client, orderId, { seconds, maxHoldS, actor });
+          if (asked === null) return { commit: false, value: null };
+          if (!asked.isExtended)
+            return { commit: false, value: { kind: 'beyond-limit', latest: asked.latest } };
+          const order = (await orders.get(orderId, client))!; // this transaction has its row
+          return { commit: true, value: { kind: 'extended', order } };
+        });
+        if (extended !== null) return extended;
+        const before = postgres.timeline();
+        const order = await orders.get(orderId);
+        if (order === null) return { kind: 'unknown-order' };
+        if (order.status === 'pending' && tries < CANCEL_TRIES) continue; // as in `cancel`
         await postgres.replicated(before);
         return { kind: 'invalid-transition', order };
       }

@@ -99,7 +99,10 @@ export function createPipeline(options: PipelineOptions): Pipeline {
   const settlement = reserving && createSettlement({ ...config, ...reserving, postgres, onError });
   const tally = attemptTally(instruments.registry, config.strategy);
   const expiry = background.loop('expiry');
-  const lifecycle = knowing(createLifecycle({ ...core, instruments, health: expiry }), knownSoldOut);
+  const lifecycle = knowing(
+    createLifecycle({ ...config, ...core, instruments, health: expiry }),
+    knownSoldOut,
+  );
   const refunding = background.loop('refunds');
   const refunds = createSaleRefunds({ ...core, instruments, health: refunding });
   const waitlist = config.events.includes('sale.units-returned') ? createWaitlist(postgres) : null;

@@ -108,7 +108,7 @@ function writesOf({ locksFirst, buy, restock }: Seller): Record<string, Write> {
     throw error;
   };
   const health = testHealth().loop('expiry');
-  const lifecycle = createLifecycle({ postgres, orders, outbox: null, instruments, health });
+  const lifecycle = createLifecycle({ postgres, orders, outbox: null, maxHoldS: 3_600, instruments, health });
   const payments = createPayments({
     ...{ postgres, orders, sales, instruments, onError, outbox: null, confirm: 'durable' as const },
     uncommitted: uncommittedOrders(null, orders),

@@ -137,6 +137,40 @@ export function orderLife(bench: LifeBench): void {
       await bench.expectSold(sale.id, 12);
     });
 
+    it('holds an order whose deadline is extended, and only such a one, and only so long', async () => {
+      const [a, b] = bench.urls();
+      const sale = await createSale(a, 2);
+      const [held, other] = await Promise.all(['held', 'other'].map((user) => buy(a, sale.id, user)));
+      const extend = (url: string, seconds: number) =>
+        post(`${url}/orders/${held!.body.orderId}/extend`, { seconds });
+      await bench.stores.sql.query(
+        `UPDATE orders SET expires_at = clock_timestamp() + interval '1 minute' WHERE sale_id = $1`,
+        [sale.id],
+      );
+      const before = await deadlineOf(held!.body.orderId);
+      const { status, body } = await extend(b, 600);
+      expect({ status, orderId: body.orderId }).toEqual({ status: 200, orderId: held!.body.orderId });
+      const deadline = Date.parse(String(body.expiresAt));
+      expect(deadline).toBeGreaterThan(before + 500_000);
+      expect((await extend(a, 1)).body.expiresAt).toBe(body.expiresAt); // never earlier
+      const far = await extend(a, 3_601);
+      expect(far).toMatchObject({ status: 409, problem: 'beyond-limit' });
+      const created = Date.parse(String((await extend(a, 1)).body.createdAt));
+      expect(Date.parse(String(far.body.latest))).toBe(created + 3_600_000);
+      // Ten minutes pass for both.
+      await bench.stores.sql.query(
+        `UPDATE orders SET expires_at = expires_at - interval '9 minutes' WHERE sale_id = $1`,
+        [sale.id],
+      );
+      await expect.poll(() => statuses(sale.id)).toEqual({ expired: 1, pending: 1 });
+      expect((await pay(a, held!.body.orderId)).body.status).toBe('paid');
+      const late = (orderId: unknown) => post(`${b}/orders/${orderId}/extend`, { seconds: 60 });
+      const refused = { status: 409, problem: 'invalid-transition' };
+      expect(await late(held!.body.orderId)).toMatchObject({ ...refused, body: { orderStatus: 'paid' } });
+      expect(await late(other!.body.orderId)).toMatchObject({ ...refused, body: { orderStatus: 'expired' } });
+      await bench.expectSold(sale.id, 1);
+    });
+
     it('revives the order of a late payment if its units are free, and refunds it otherwise', async () => {
       const [a, b] = bench.urls();
       const sale = await createSale(a, 4, { maxPerOrder: 2 });

@@ -157,6 +157,8 @@ it('describes what AUTH=none answers', async () => {
     [`POST /sales/${id}/restock`, 'key-reused', { units: 2 }, { 'idempotency-key': 'k' }],
     [`GET /sales/${id}/orders?userId=ann`, 200],
     [`GET /orders/${orderId}`, 200],
+    [`POST /orders/${orderId}/extend`, 200, { seconds: 60 }],
+    [`POST /orders/${orderId}/extend`, 'beyond-limit', { seconds: 86_400 }],
     [`POST /orders/${second.orderId}/cancel`, 200],
     ['POST /payments/notifications', 200, { ...paid, amountCents: 1 }],
     ['GET /payments/unmatched?limit=1', 200],

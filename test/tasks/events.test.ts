@@ -72,6 +72,7 @@ const allSent = () =>
 it('reports each change of an order and of its sale, once, in order', async () => {
   const { id } = await createSale(url, 2, { maxPerOrder: 2 });
   const { orderId } = (await buy(url, id, 'ann', 2)).body;
+  const { expiresAt } = (await post(`${url}/orders/${orderId}/extend`, { seconds: 1_200 })).body;
   await expire(orderId);
   await expect.poll(() => typesOf(ofSale(id))).toContain('order.expired');
   expect((await pay(url, orderId, undefined, 1_000)).body.status).toBe('paid');
@@ -84,6 +85,7 @@ it('reports each change of an order and of its sale, once, in order', async () =
   const ofAnn = received.filter(({ data }) => data.orderId === orderId);
   expect(ofAnn.map(({ type, data }) => ({ type, data }))).toEqual([
     { type: 'order.placed', data: { ...order, status: 'pending' } },
+    { type: 'order.extended', data: { ...order, status: 'pending', expiresAt } },
     { type: 'order.expired', data: { ...order, status: 'expired' } },
     { type: 'order.paid', data: { ...order, status: 'paid' } },
     { type: 'order.refund-due', data: { ...order, status: 'refund-due' } },

@@ -1,6 +1,6 @@
 /** Orders: read and cancelled by customers, refunded by administrators. */
 import type { Order } from '../../domain/order.ts';
-import type { Lifecycle } from '../../orders/lifecycle.ts';
+import type { CloseResult, ExtendResult } from '../../orders/lifecycle.ts';
 import * as a from '../answer-schemas.ts';
 import type { Caller } from '../callers.ts';
 import { json } from '../openapi-responses.ts';
@@ -29,6 +29,22 @@ export const orderRoutes = {
     async handle({ orderId, caller, res }, { reads, lifecycle }) {
       if (caller.customer !== null) await ownOrder(reads, orderId, caller);
       const result = await lifecycle.cancel(orderId, caller.actor);
+      res.json(await changed(reads, orderId, result, ', not pending.'));
+    },
+  }),
+  extendOrder: order('post /orders/{orderId}/extend', 'admin', {
+    summary: 'Hold the units of a pending order for longer',
+    description: `While a payment runs. The order expires after \`seconds\` from now, and never earlier than before, so that a repeat changes little; at most MAX_HOLD_S after it was placed. ${UNCOMMITTED}`,
+    body: s.extendSchema,
+    answers: { 200: json(a.orderSchema, 'The order with its new `expiresAt`') },
+    problems: ['invalid-transition', 'beyond-limit'],
+    async handle({ orderId, body: { seconds }, caller: { actor }, key, res }, { reads, lifecycle }) {
+      const result = await lifecycle.extend(orderId, seconds, actor, key);
+      if (result.kind === 'beyond-limit') {
+        const latest = result.latest.toISOString();
+        const detail = `Order ${orderId} may stay unpaid until ${latest} (MAX_HOLD_S). Nothing was changed.`;
+        throw new ProblemError('beyond-limit', detail, { latest });
+      }
       res.json(await changed(reads, orderId, result, ', not pending.'));
     },
   }),
@@ -69,7 +85,7 @@ async function missing(
 async function changed(
   reads: Reads,
   orderId: string,
-  result: Awaited<ReturnType<Lifecycle['cancel' | 'refund']>>,
+  result: CloseResult | Exclude<ExtendResult, { kind: 'beyond-limit' }>,
   why: string,
 ): Promise<Order> {
   if (result.kind === 'unknown-order') throw await missing(reads, orderId, null);
