@@ -291,7 +291,7 @@ async function ask(
       return typeof result === 'object' ? { outcome: 'done', status: 200 } : { outcome: 'refused' };
     }
     case 'wait':
-      await parts.waitlist?.join(saleId, action.user);
+      await parts.waitlist.join(saleId, action.user, 1);
       return { outcome: 'done' };
     case 'pass':
       await parts.passes.find(({ name }) => name === action.name)?.run(() => false);

@@ -22,7 +22,10 @@ const unmatchedAnswerSchema = component('UnmatchedAnswer', {
 export const waitlistEntrySchema = component('WaitlistEntry', {
   saleId: z.int(),
   userId: z.string(),
+  quantity: z.int().describe('Units that the customer waits for, all or none'),
   joinedAt: dateTime,
+  place: z.int().nullable().describe('1 is the first; null: the customer was named'),
+  namedAt: dateTime.nullable().describe('When as many units were free'),
 });
 
 export const saleRefundSchema = component('SaleRefund', {

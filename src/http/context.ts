@@ -59,7 +59,7 @@ export interface HttpContext {
   readonly lifecycle: Lifecycle;
   readonly refunds: SaleRefunds;
   /** Null: no event would name its customers. */
-  readonly waitlist: Waitlist | null;
+  readonly waitlist: Waitlist;
   readonly payments: Payments;
   readonly ledger: Ledger;
   readonly tasks: TaskAdmin;

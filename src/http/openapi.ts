@@ -28,12 +28,12 @@ const UNKNOWN: Readonly<Partial<Record<IdName, ProblemSlug>>> = {
 
 function operationOf(operationId: string, route: Route & Described): ZodOpenApiOperationObject {
   const { by, tag, body, mayOmitBody = false, otherQuery, answers, problems = [] } = route;
-  const id = /\{(\w+)\}/.exec(route.path)?.[1] as IdName | undefined;
-  const unknown = id && UNKNOWN[id];
+  const named = [...route.path.matchAll(/\{(\w+)\}/g)].map(([, name]) => name as IdName);
+  const unknown = UNKNOWN[named[0]!];
   const query = route.query as z.ZodObject | undefined;
   const header = takesKey(route) ? keyHeader : route.header;
   const requestParams = {
-    ...(id !== undefined && { path: z.object({ [id]: ids[id] }) }),
+    ...(named.length > 0 && { path: z.object(Object.fromEntries(named.map((name) => [name, ids[name]]))) }),
     ...(query !== undefined && { query: otherQuery ? query.extend(otherQuery.shape) : query }),
     ...(header !== undefined && { header }),
   };

@@ -12,6 +12,7 @@ import { type OrderTable, orderTable } from '../store/postgres/orders.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import { type SaleTable, saleTable } from '../store/postgres/sales.ts';
 import { type UnmatchedPaymentTable, unmatchedPaymentTable } from '../store/postgres/unmatched-payments.ts';
+import { createWaitlist, type Waitlist } from '../store/postgres/waitlist.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
 import { busy } from './problems.ts';
 
@@ -22,6 +23,7 @@ export interface Reads {
   readonly refunds: { get(saleId: number): Promise<SaleRefund | null> };
   readonly points: Pick<Ledger, 'account'>;
   readonly unmatched: Pick<UnmatchedPaymentTable, 'list'>;
+  readonly waitlist: Pick<Waitlist, 'find'>;
   /** Reads that wait for a connection. */
   readonly waiting: number;
 }
@@ -43,6 +45,7 @@ export function readsFrom(postgres: PostgresStore, mirror: SaleMirror | null): R
     refunds: { get: (saleId) => readSaleRefund(saleId, postgres.pool) },
     points: ledger(postgres),
     unmatched: unmatchedPaymentTable(postgres),
+    waitlist: createWaitlist(postgres),
     get waiting() {
       return postgres.pool.waitingCount;
     },

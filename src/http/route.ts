@@ -24,11 +24,11 @@ export const ids = {
   userId: userIdSchema,
 };
 export type IdName = keyof typeof ids;
-type IdIn<P extends string> = P extends `${string}{${infer N extends IdName}}${string}`
-  ? { readonly [K in N]: z.output<(typeof ids)[K]> }
+type IdIn<P extends string> = P extends `${string}{${infer N extends IdName}}${infer Rest}`
+  ? { readonly [K in N]: z.output<(typeof ids)[K]> } & IdIn<Rest>
   : unknown;
 
-type Method = 'get' | 'post' | 'patch';
+type Method = 'get' | 'post' | 'patch' | 'delete';
 /** Who may call a route. `ticket`: a customer, with AUTH=jwt by a ticket. */
 export type By = 'anyone' | 'customer' | 'ticket' | 'admin';
 export type Tag = 'Sales' | 'Orders' | 'Points' | 'Tasks' | 'Service';
@@ -114,7 +114,7 @@ export function routerOf(routes: readonly Route[], context: RouteContext): Route
     const { isServed = ({ admin }) => route.by !== 'admin' || admin !== null } = route;
     if (!isServed(context)) continue;
     const state = route.setup?.(context);
-    const path = route.path.replace(/\{(\w+)\}/, ':$1');
+    const path = route.path.replace(/\{(\w+)\}/g, ':$1');
     router[route.method](path, ...guardsOf(route, context), async (req, res) => {
       await route.handle(await given(route, req, res, context), context, state);
     });

@@ -144,6 +144,7 @@ export const restockSchema = component('Restock', {
 
 export const waitlistSchema = component('WaitlistRequest', {
   userId: z.unknown().optional().describe('As in a purchase; with AUTH=jwt ignored'),
+  quantity,
 });
 
 export const refundSchema = component('Refund', {

@@ -48,8 +48,7 @@ export interface Pipeline {
   readonly lifecycle: Lifecycle;
   readonly payments: Payments;
   readonly refunds: SaleRefunds;
-  /** Null: the event that names its customers is not published. */
-  readonly waitlist: Waitlist | null;
+  readonly waitlist: Waitlist;
   readonly passes: readonly Pass[];
   /**
    * Settles what an earlier process left, before the first request: another strategy may have sold since this one last ran.
@@ -105,7 +104,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
   );
   const refunding = background.loop('refunds');
   const refunds = createSaleRefunds({ ...core, instruments, health: refunding });
-  const waitlist = config.events.includes('sale.units-returned') ? createWaitlist(postgres) : null;
+  const waitlist = createWaitlist(postgres);
 
   const passes: Pass[] = [];
   const everySweep = (name: string, run: Pass['run']) =>
@@ -130,11 +129,9 @@ export function createPipeline(options: PipelineOptions): Pipeline {
   );
   if (outbox !== null)
     everySweep('mirror-outbox', (isStopped) => untilNone(() => outbox.publish(), isStopped));
-  if (waitlist !== null) {
-    const health = background.loop('waitlist');
-    const run = () => health.step('find sales', () => waitlist.nameNext(health));
-    passes.push({ name: 'waitlist', everyMs: limits.waitlist.everyMs, run });
-  }
+  const naming = background.loop('waitlist');
+  const run = () => naming.step('find sales', () => waitlist.nameNext(naming));
+  passes.push({ name: 'waitlist', everyMs: limits.waitlist.everyMs, run });
   return {
     purchases: createPurchases({ strategy, settlement, shedder, tally }),
     shedder,

@@ -11,8 +11,7 @@ const TOKEN = 'a-long-enough-token';
 
 const stores = opened(openTestStores);
 const issuer = opened(openIssuer);
-const EVENTS = { EVENTS: 'sale.units-returned', EVENT_WEBHOOK_URL: 'http://127.0.0.1:9/' }; // for the waitlist
-const service = opened(() => startService({ ...envOf(stores), ...EVENTS }));
+const service = opened(() => startService(envOf(stores)));
 const guarded = opened(() =>
   startService({
     ...envOf(stores),
@@ -135,7 +134,11 @@ describe('bad input', () => {
       ...[7, '', 'x'.repeat(65), 'a b', NUL, 'a\n'].map((userId) => ({ userId })),
       ...[0, -1, 0.5, 101, '1'].map((quantity) => ({ quantity })),
     ],
-    'post /sales/{saleId}/waitlist': [7, '', 'a b', NUL].map((userId) => ({ userId })),
+    'post /sales/{saleId}/waitlist': [
+      ...[7, '', 'a b', NUL].map((userId) => ({ userId })),
+      ...[0, 101, '1'].map((quantity) => ({ quantity })),
+    ],
+    'post /orders/{orderId}/extend': [0, 0.5, '60', 2 ** 31].map((seconds) => ({ seconds })),
     'post /payments/notifications': [
       { orderId: 'x' },
       ...['', NUL].map((notificationId) => ({ notificationId })),

@@ -38,7 +38,7 @@ let open: TestService;
 let guarded: TestService;
 
 beforeAll(async () => {
-  const env = { ...envOf(stores), EVENTS: 'sale.units-returned', EVENT_WEBHOOK_URL: 'http://127.0.0.1:9/' };
+  const env = envOf(stores);
   [open, guarded] = await Promise.all([
     startService({ ...env, CONFIRM: 'accepted' }),
     startService({
@@ -171,6 +171,9 @@ it('describes what AUTH=none answers', async () => {
     [`GET /sales/${id}/refund`, 200],
     [`POST /sales/${empty}/waitlist`, 201, { userId: 'ann' }],
     [`POST /sales/${empty}/waitlist`, 200, { userId: 'ann' }],
+    [`GET /sales/${empty}/waitlist/ann`, 200],
+    [`DELETE /sales/${empty}/waitlist/ann`, 204],
+    [`GET /sales/${empty}/waitlist/ann`, 'not-found'],
     ['POST /users/ann/points', 201, points],
     ['POST /users/ann/points', 200, points],
     ['POST /users/ann/points', 'idempotency-conflict', { ...points, points: 2 }],

@@ -48,6 +48,8 @@ export const ROUTES: Record<string, (things: Things) => readonly Request[]> = {
   // Of a sale that does not exist: its orders would be refunded while they are paid and cancelled.
   'post /sales/{saleId}/refund': () => [['/sales/2147483647/refund', {}]],
   'post /sales/{saleId}/waitlist': ({ saleId }) => [[`/sales/${saleId}/waitlist`, { userId: 'waits' }]],
+  'get /sales/{saleId}/waitlist/{userId}': ({ saleId }) => [[`/sales/${saleId}/waitlist/waits`]],
+  'delete /sales/{saleId}/waitlist/{userId}': ({ saleId }) => [[`/sales/${saleId}/waitlist/waits`]],
   'get /sales/{saleId}/refund': ({ saleId }) => [[`/sales/${saleId}/refund`]],
   'post /sales/{saleId}/orders': ({ saleId }) =>
     ['pending', 'new-1', 'new-2', 'new-3', 'new-4'].map((userId) => [`/sales/${saleId}/orders`, { userId }]),
@@ -56,6 +58,7 @@ export const ROUTES: Record<string, (things: Things) => readonly Request[]> = {
   'get /sales/{saleId}/orders.csv': ({ saleId }) => [[`/sales/${saleId}/orders.csv`]],
   'get /orders/{orderId}': ({ orders }) => [[`/orders/${orders.pending}`]],
   'post /orders/{orderId}/cancel': ({ orders }) => [[`/orders/${orders.pending}/cancel`, {}]],
+  'post /orders/{orderId}/extend': ({ orders }) => [[`/orders/${orders.pending}/extend`, { seconds: 60 }]],
   'post /orders/{orderId}/refund': ({ orders }) => [[`/orders/${orders.pending}/refund`, {}]],
   'post /payments/notifications': ({ orders }) =>
     [orders.unpaid, orders.expired].map((orderId) => [
@@ -87,6 +90,7 @@ export const ADMINISTRATIVE = [
   'get /sales/{saleId}/refund',
   'get /sales/{saleId}/orders.csv',
   'get /sales/{saleId}/audit',
+  'post /orders/{orderId}/extend',
   'post /orders/{orderId}/refund',
   'post /payments/notifications',
   'get /payments/unmatched',

@@ -6,7 +6,7 @@ import { Webhook } from 'standardwebhooks';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import { eventTypes } from '../../src/domain/task.ts';
-import { buy, cancel, createSale, patch, pay, post, users } from '../support/client.ts';
+import { buy, call, cancel, createSale, patch, pay, post, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores, published } from '../support/stores.ts';
@@ -164,7 +164,6 @@ it.each([
     [id],
   );
   expect(rows.map(({ type }) => type)).toEqual(expected);
-  expect((await post(`${other.url}/sales/${id}/waitlist`, { userId: 'bob' })).status).toBe(404);
 });
 
 it.each(['group-commit', 'for-update-prisma', 'skip-locked'])(
@@ -180,7 +179,8 @@ it.each(['group-commit', 'for-update-prisma', 'skip-locked'])(
 );
 
 describe('the waitlist', () => {
-  const join = (saleId: number, userId: string) => post(`${url}/sales/${saleId}/waitlist`, { userId });
+  const join = (saleId: number, userId: string, quantity = 1) =>
+    post(`${url}/sales/${saleId}/waitlist`, { userId, quantity });
   const namedOf = (saleId: number) =>
     ofSale(saleId).flatMap(({ type, data }) => (type === 'sale.units-returned' ? [data.waitlist] : []));
 
@@ -218,6 +218,37 @@ describe('the waitlist', () => {
     // The next unit is the next customer's: the one before is in time.
     await cancel(url, orders[2]!.body.orderId);
     await expect.poll(() => namedOf(id)).toEqual([['w1'], ['w2'], ['w3'], ['w4']]);
+  });
+
+  it('names who waits for several units when as many are free, and the next before', async () => {
+    const { id } = await createSale(url, 4, { maxPerOrder: 3 });
+    const orders = await Promise.all(users(4).map((user) => buy(url, id, user)));
+    expect((await join(id, 'three', 3)).body).toMatchObject({ quantity: 3, place: 1, namedAt: null });
+    expect(await join(id, 'four', 4)).toMatchObject({ problem: 'invalid-request' });
+    for (const user of ['one', 'gone', 'next']) await join(id, user);
+    const entry = (user: string) => call(`${url}/sales/${id}/waitlist/${user}`);
+    expect((await entry('next')).body).toMatchObject({ place: 4 });
+    for (const _ of [1, 2])
+      expect((await call(`${url}/sales/${id}/waitlist/gone`, { method: 'DELETE' })).status).toBe(204);
+    expect(await entry('gone')).toMatchObject({ status: 404, problem: 'not-found' });
+    expect((await entry('next')).body).toMatchObject({ place: 3 });
+    await cancel(url, orders[0]!.body.orderId);
+    await allSent();
+    expect(namedOf(id)).toEqual([['one']]);
+    expect((await entry('one')).body).toMatchObject({ place: null, namedAt: expect.any(String) });
+    await stores.sql.query('UPDATE sales SET stock = stock + 3 WHERE id = $1', [id]); // without an event
+    await expect.poll(() => namedOf(id)).toEqual([['one'], ['three']]);
+    expect((await join(id, 'three', 2)).problem).toBe('not-sold-out');
+  });
+
+  it('names customers also where no event is published', async () => {
+    await using quiet = await startService(envOf(stores));
+    const { id } = await createSale(quiet.url, 1);
+    const { orderId } = (await buy(quiet.url, id, 'ann')).body;
+    expect((await post(`${quiet.url}/sales/${id}/waitlist`, { userId: 'bob' })).status).toBe(201);
+    await cancel(quiet.url, orderId);
+    const entry = () => call(`${quiet.url}/sales/${id}/waitlist/bob`);
+    await expect.poll(entry).toMatchObject({ body: { place: null, namedAt: expect.any(String) } });
   });
 
   it('refuses a sale that has units, has ended, or does not exist', async () => {

@@ -12,13 +12,13 @@ import { restockSale, saleRefundRoutes, saleRoutes } from './sales.ts';
 import { serviceRoutes } from './service.ts';
 import { taskRoutes } from './tasks.ts';
 import { createTicket } from './tickets.ts';
-import { joinWaitlist } from './waitlist.ts';
+import { waitlistRoutes } from './waitlist.ts';
 
 export const routes: Readonly<Record<string, Route>> = {
   ...saleRoutes,
   streamSale,
   auditSale,
-  joinWaitlist,
+  ...waitlistRoutes,
   ...saleRefundRoutes,
   restockSale,
   createTicket,

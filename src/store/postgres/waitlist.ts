@@ -1,34 +1,46 @@
 /**
  * Customers waiting for units of a sold-out sale.
  *
- *   waiting ──a unit is free──▶ named in an event ──joins again──▶ waiting, at the end
+ *   waiting ──as many units are free──▶ named ──joins again──▶ waiting, at the end
  *
- * The trigger `sale_units_changed` names as many as units return. When those who were named have not bought within
- * `limits.waitlist.turnMs`, by Postgres's clock, `nameNext` names the next ones for the units that are still free. Of a sale that is paused,
- * has not begun or has ended, it names none.
+ * Where EVENTS has `sale.units-returned`, the trigger `sale_units_changed` names customers with the event. `nameNext` names the next ones for
+ * units that are free still: no one was named for them, or those who were have not bought within `limits.waitlist.turnMs`, by Postgres's
+ * clock. Of a sale that is paused, has not begun or has ended, it names none.
  */
 
 import type { LoopHealth } from '../../concurrency/loop-health.ts';
 import { limits } from '../../config/limits.ts';
 import type { PostgresStore } from './pool.ts';
+import { fromRow } from './rows.ts';
 
 export interface WaitlistEntry {
   readonly saleId: number;
   readonly userId: string;
+  /** Units that the customer waits for, all or none. */
+  readonly quantity: number;
   readonly joinedAt: string;
+  /** 1 is the first; null: the customer was named. */
+  readonly place: number | null;
+  readonly namedAt: string | null;
 }
 
+export type Joined =
+  /** `waits`: the customer waited already, and keeps the place. */
+  | { readonly kind: 'joined' | 'waits'; readonly entry: WaitlistEntry }
+  /** So many are free. */
+  | 'units-left'
+  | 'ended'
+  | { readonly kind: 'over-limit'; readonly maxPerOrder: number }
+  /** There is no such sale. */
+  | null;
+
 export interface Waitlist {
-  /**
-   * Adds a customer at its end; a waiting one keeps the place.
-   * @returns `units-left`: the sale is not sold out; `ended`: it sells no more; null: no such sale
-   */
-  join(
-    saleId: number,
-    userId: string,
-  ): Promise<
-    { readonly kind: 'joined' | 'waits'; readonly entry: WaitlistEntry } | 'units-left' | 'ended' | null
-  >;
+  /** Adds a customer at its end; a waiting one keeps the place, and waits for `quantity` units from now on. */
+  join(saleId: number, userId: string, quantity: number): Promise<Joined>;
+  /** Null: the customer is not on the list. */
+  find(saleId: number, userId: string): Promise<WaitlistEntry | null>;
+  /** Removes a customer, if on the list. */
+  leave(saleId: number, userId: string): Promise<void>;
   /**
    * Names the next customers of each sale with units for them. Several processes may do so at once: they name each customer once.
    * @param health of the loop that calls it, which reports each sale that fails
@@ -37,23 +49,25 @@ export interface Waitlist {
   nameNext(health: LoopHealth): Promise<void>;
 }
 
-interface Row {
-  readonly joinedAt: Date;
-  readonly isNew: boolean;
-}
-
 // The lock of the sale's row: units that become free meanwhile are seen, or name this customer.
 const JOIN = `
   WITH sale AS (
-    SELECT id FROM sales WHERE id = $1 AND sold + oversold >= stock AND (ends_at IS NULL OR ends_at > clock_timestamp()) FOR SHARE
+    SELECT id FROM sales WHERE id = $1 AND stock - sold - oversold < $3 AND $3 <= max_per_order
+      AND (ends_at IS NULL OR ends_at > clock_timestamp()) FOR SHARE
   ), joined AS (
-    INSERT INTO waitlist AS w (sale_id, user_id) SELECT id, $2 FROM sale
-    ON CONFLICT (sale_id, user_id) DO UPDATE SET id = excluded.id, joined_at = excluded.joined_at, named_at = NULL
-    WHERE w.named_at IS NOT NULL RETURNING joined_at
+    INSERT INTO waitlist AS w (sale_id, user_id, quantity) SELECT id, $2, $3 FROM sale
+    ON CONFLICT (sale_id, user_id) DO UPDATE
+      SET id = excluded.id, joined_at = excluded.joined_at, quantity = excluded.quantity, named_at = NULL
+    WHERE w.named_at IS NOT NULL RETURNING true AS "isNew"
+  ), kept AS (
+    UPDATE waitlist SET quantity = $3 FROM sale WHERE sale_id = sale.id AND user_id = $2 AND named_at IS NULL RETURNING false
   )
-  SELECT joined_at AS "joinedAt", true AS "isNew" FROM joined
-  UNION ALL SELECT joined_at, false FROM waitlist JOIN sale ON sale_id = sale.id
-  WHERE user_id = $2 AND named_at IS NULL AND NOT EXISTS (SELECT FROM joined)`;
+  SELECT "isNew" FROM joined UNION ALL SELECT * FROM kept`;
+
+const FIND = `
+  SELECT quantity, joined_at AS "joinedAt", named_at AS "namedAt", CASE WHEN named_at IS NULL THEN (
+    SELECT count(*)::int FROM waitlist AS b WHERE b.sale_id = w.sale_id AND b.named_at IS NULL AND b.id <= w.id
+  ) END AS place FROM waitlist AS w WHERE sale_id = $1 AND user_id = $2`;
 
 /** Sales with customers who are to be named. CASE: the function is called only for sales with a waitlist. */
 const DUE = `
@@ -63,19 +77,38 @@ const DUE = `
 const NAME = `SELECT name_next_waiting($1, $2 * interval '1 millisecond')`;
 
 export function createWaitlist({ pool }: Pick<PostgresStore, 'pool'>): Waitlist {
+  async function find(saleId: number, userId: string): Promise<WaitlistEntry | null> {
+    const { rows } = await pool.query(FIND, [saleId, userId]);
+    return rows[0] === undefined
+      ? null
+      : { saleId, userId, ...fromRow<Omit<WaitlistEntry, 'saleId' | 'userId'>>(rows[0]) };
+  }
+
+  async function refusal(
+    saleId: number,
+    quantity: number,
+  ): Promise<Exclude<Joined, { readonly entry: unknown }>> {
+    const { rows } = await pool.query<{ ended: boolean | null; maxPerOrder: number }>(
+      'SELECT ends_at <= clock_timestamp() AS ended, max_per_order AS "maxPerOrder" FROM sales WHERE id = $1',
+      [saleId],
+    );
+    if (rows[0] === undefined) return null;
+    const { ended, maxPerOrder } = rows[0];
+    if (ended) return 'ended';
+    return quantity > maxPerOrder ? { kind: 'over-limit', maxPerOrder } : 'units-left';
+  }
+
   return {
-    async join(saleId, userId) {
-      const join = async () => (await pool.query<Row>(JOIN, [saleId, userId])).rows[0];
+    async join(saleId, userId, quantity) {
+      const values = [saleId, userId, quantity];
+      const join = async () => (await pool.query<{ isNew: boolean }>(JOIN, values)).rows[0];
       const row = (await join()) ?? (await join()); // the first may have waited for a request of the same customer, and not seen its row
-      if (row !== undefined) {
-        const entry = { saleId, userId, joinedAt: row.joinedAt.toISOString() };
-        return { kind: row.isNew ? 'joined' : 'waits', entry };
-      }
-      const { rows } = await pool.query<{ ended: boolean | null }>(
-        'SELECT ends_at <= clock_timestamp() AS ended FROM sales WHERE id = $1',
-        [saleId],
-      );
-      return rows[0] === undefined ? null : rows[0].ended ? 'ended' : 'units-left';
+      const entry = row === undefined ? null : await find(saleId, userId); // null: the customer has left since
+      return entry === null ? refusal(saleId, quantity) : { kind: row!.isNew ? 'joined' : 'waits', entry };
+    },
+    find,
+    async leave(saleId, userId) {
+      await pool.query('DELETE FROM waitlist WHERE sale_id = $1 AND user_id = $2', [saleId, userId]);
     },
     async nameNext(health) {
       const { turnMs } = limits.waitlist;
