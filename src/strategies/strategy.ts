@@ -44,6 +44,8 @@ export interface Strategy {
   /** Where its reservations are until the committer has committed them. Null: it commits by itself. */
   readonly mirror: SaleMirror | null;
   readonly knownSoldOut?: KnownSoldOut;
+  /** Resolves once it can decide: no request is served before. Its attempts report a failure. */
+  readonly ready?: Promise<unknown>;
   /** Prepares the strategy's store for a sale. Idempotent. Absent: nothing to prepare. */
   load?(sale: Pick<Sale, 'id'>): Promise<void>;
   /**

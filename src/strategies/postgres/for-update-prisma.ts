@@ -38,7 +38,6 @@ export function create(context: StrategyContext): Strategy {
   const { postgres } = context;
   /** Every other strategy starts without Prisma. */
   const loading = Promise.all([postgres.prisma(), import('../../generated/prisma/client.ts')]);
-  loading.catch(() => {}); // the attempts report it
 
   async function place({ raw, sql }: Sql, tx: Prisma.TransactionClient, attempt: Attempt): Promise<Tried> {
     const { saleId, userId, orderId, quantity } = attempt;
@@ -69,11 +68,12 @@ export function create(context: StrategyContext): Strategy {
     return accepted(attempt);
   }
 
-  return postgresStrategy(context, description, async (attempt) => {
+  const strategy = postgresStrategy(context, description, async (attempt) => {
     const [prisma, module] = await loading;
     return prisma.$transaction((tx) => place(module.Prisma, tx, attempt), {
       maxWait: limits.postgresConnectMs,
       timeout: limits.postgresStatementMs,
     });
   });
+  return { ...strategy, ready: loading };
 }
