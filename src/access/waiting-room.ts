@@ -9,7 +9,6 @@
  * changes it, and coming later makes it later. A store keeps each customer's turn, so a customer cannot collect several. Without the store no turn is given.
  */
 import { createHmac } from 'node:crypto';
-import { limits } from '../config/limits.ts';
 import type { Sale } from '../domain/sale.ts';
 
 export interface WaitingRoom {
@@ -22,9 +21,12 @@ export interface WaitingRoom {
   turn(sale: Sale, seed: string, customer: string, nowMs: number): Promise<number>;
 }
 
-/** Keeps the turns of all sales: redis-turns.ts, postgres-turns.ts. */
+/** Keeps the turns of all sales: turns.ts. */
 export interface TurnStore {
-  /** In one step: returns the turn that the customer has and whose ticket is valid, or gives the one drawn, or the next free one. */
+  /**
+   * In one step: returns the turn that the customer has and whose ticket is valid, or gives the one drawn, or the next free one.
+   * Customers of a process get the free ones in the order of their calls.
+   */
   take(request: TurnRequest): Promise<number>;
 }
 
@@ -41,8 +43,6 @@ export interface TurnRequest {
   readonly perSecond: number;
   /** How long a ticket is valid from its turn on. */
   readonly validMs: number;
-  /** How long the next free turn is remembered after the last one was given. */
-  readonly keepMs: number;
 }
 
 /**
@@ -70,7 +70,6 @@ export function createWaitingRoom(
         spreadMs,
         perSecond: Math.max(1, perSecond()),
         validMs: validMs(sale),
-        keepMs: limits.tickets.keepMs,
       });
     },
   };

@@ -163,6 +163,10 @@ export const limits = {
     maxSpreadS: 3_600,
     /** The next free turn of a sale is remembered this long after the last one was given. */
     keepMs: 3_600_000,
+    /** Turns given by one statement. A larger batch saves nothing more, and locks the row of the room for longer than 5 ms. */
+    turnBatch: 256,
+    /** Customers who wait for a turn; a further one ends as `busy`. They are given in less than a second. */
+    maxQueuedTurns: 20_000,
     /** Interval at which processes exchange what they serve, and the age at which such a figure is ignored. */
     capacityEveryMs: 1_000,
     capacityMaxAgeMs: 10_000,

@@ -7,11 +7,10 @@ import { randomBytes } from 'node:crypto';
 import { acceptEverybody, proofOfWork } from '../access/bot-check.ts';
 import { type Capacity, localCapacity, shareCapacity } from '../access/capacity.ts';
 import { clientAddresses } from '../access/client-address.ts';
-import { postgresTurns } from '../access/postgres-turns.ts';
-import { redisTurns } from '../access/redis-turns.ts';
 import { sharedLimits } from '../access/shared-limits.ts';
 import { createTickets, serviceKeys } from '../access/ticket.ts';
 import { tokenBuckets } from '../access/token-buckets.ts';
+import { turnsIn } from '../access/turns.ts';
 import { createWaitingRoom, type TurnStore } from '../access/waiting-room.ts';
 import type { LoadShedder } from '../concurrency/load-shedding.ts';
 import { repeatedly, untilNone } from '../concurrency/periodic.ts';
@@ -89,12 +88,11 @@ interface Turns {
 
 /** Where turns are kept, and how many can be given. */
 function openTurns({ config, redis, postgres, shedder, reports }: CustomersContext): Turns {
-  if (redis !== null) {
-    const capacity = shareCapacity(redis, shedder, (error) => reports.onError('share-capacity', error));
-    return { turns: redisTurns(redis), capacity, stop: () => capacity.stop() };
-  }
-  const capacity = localCapacity(shedder, config.workers);
-  const turns = postgresTurns(postgres);
+  const capacity =
+    redis === null
+      ? localCapacity(shedder, config.workers)
+      : shareCapacity(redis, shedder, (error) => reports.onError('share-capacity', error));
+  const turns = turnsIn(postgres);
   const health = reports.background.loop('turns');
   const stopDeleting = repeatedly(limits.retention.everyMs, (isStopped) =>
     health.step('delete expired turns', () => untilNone(() => turns.deleteExpired(), isStopped)),

@@ -3,11 +3,8 @@ import { readFileSync } from 'node:fs';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { shareCapacity } from '../../src/access/capacity.ts';
-import { redisTurns } from '../../src/access/redis-turns.ts';
 import { sharedLimits } from '../../src/access/shared-limits.ts';
-import { createWaitingRoom } from '../../src/access/waiting-room.ts';
 import { createLoadShedder } from '../../src/concurrency/load-shedding.ts';
-import type { Sale } from '../../src/domain/sale.ts';
 import * as redisLock from '../../src/locks/redis.ts';
 import * as fair from '../../src/locks/redis-fair.ts';
 import * as readWrite from '../../src/locks/redis-read-write.ts';
@@ -161,17 +158,11 @@ describe('the user of the page', () => {
     for (const one of [redis, ...servers]) one?.disconnect();
   });
 
-  it('is allowed what customers on the internet need: limits, turns, capacity', async () => {
+  it('is allowed what customers on the internet need: limits, capacity', async () => {
     const store = { redis } as RedisStore;
     const failures: unknown[] = [];
     const capacity = shareCapacity(store, createLoadShedder(100, 1), (error) => failures.push(error));
     expect(await sharedLimits(store, () => {}).use('ticket', 'ann')).toBeNull();
-    const sale = { id: 1, startsAt: null, spreadS: 0 } as Sale;
-    await createWaitingRoom(
-      redisTurns(store),
-      () => 1,
-      () => 60_000,
-    ).turn(sale, 'seed', 'ann', 1);
     await capacity.stop();
     expect(failures).toEqual([]);
     expect(await denials(admin)).toEqual([]);

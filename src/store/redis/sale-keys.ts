@@ -13,8 +13,6 @@ export interface SaleKeys {
   readonly reservations: string;
   /** Set: numbers of the restocks that Redis has applied. */
   readonly restocks: string;
-  /** Hash: user id → the customer's turn in the waiting room. */
-  readonly turns: string;
 }
 
 /** @param segments how many counters a sale has; 0 for a single one */
@@ -26,7 +24,6 @@ export function keysOf(saleId: number, segments: number): SaleKeys {
     buyers: `${prefix}:buyers`,
     reservations: `${prefix}:reservations`,
     restocks: `${prefix}:restocks`,
-    turns: `${prefix}:turns`,
   };
   return { ...keys, counters: segments > 0 ? keys.segments : keys.state };
 }
