@@ -5,13 +5,13 @@
 
 import { randomBytes } from 'node:crypto';
 import { acceptEverybody, proofOfWork } from '../access/bot-check.ts';
-import { type Capacity, localCapacity, shareCapacity } from '../access/capacity.ts';
+import { shareCapacity } from '../access/capacity.ts';
 import { clientAddresses } from '../access/client-address.ts';
 import { sharedLimits } from '../access/shared-limits.ts';
 import { createTickets, serviceKeys } from '../access/ticket.ts';
 import { tokenBuckets } from '../access/token-buckets.ts';
 import { turnsIn } from '../access/turns.ts';
-import { createWaitingRoom, type TurnStore } from '../access/waiting-room.ts';
+import { createWaitingRoom, type WaitingRoom } from '../access/waiting-room.ts';
 import type { LoadShedder } from '../concurrency/load-shedding.ts';
 import { repeatedly, untilNone } from '../concurrency/periodic.ts';
 import type { Config } from '../config/env.ts';
@@ -66,38 +66,34 @@ export async function openCustomers(context: CustomersContext): Promise<Customer
     Math.min(longestMs, Math.max(minValidMs, (paymentWindowS ?? config.paymentWindowS) * 1_000));
   const onChecked = (result: string) => instruments.botChecks.inc({ result });
   const attempts = tokenBuckets(config.customerRate);
-  const { turns, capacity, stop } = openTurns(context);
+  const { waitingRoom, stop } = openWaitingRoom(context, validMs);
   const { clock } = context.postgres;
   await clock.synchronize();
   const ticketing = {
     gate: createTicketGate({ tickets, attempts, addresses: clientLimits.addresses, clock, onRefused }),
     tickets,
     validMs,
-    waitingRoom: createWaitingRoom(turns, () => capacity.perSecond, validMs),
+    waitingRoom,
     botCheck: config.botCheck === 'none' ? acceptEverybody : proofOfWork(keys, onChecked),
     sharedLimits: shared,
   };
   return { callersWith, ticketing, clientLimits, stop };
 }
 
-interface Turns {
-  readonly turns: TurnStore;
-  readonly capacity: Pick<Capacity, 'perSecond'>;
-  stop(): Promise<unknown>;
-}
-
-/** Where turns are kept, and how many can be given. */
-function openTurns({ config, redis, postgres, shedder, reports }: CustomersContext): Turns {
-  const capacity =
-    redis === null
-      ? localCapacity(shedder, config.workers)
-      : shareCapacity(redis, shedder, (error) => reports.onError('share-capacity', error));
+function openWaitingRoom(
+  { postgres, shedder, reports }: CustomersContext,
+  validMs: (sale: Sale) => number,
+): { readonly waitingRoom: WaitingRoom; stop(): Promise<unknown> } {
+  const capacity = shareCapacity(postgres, shedder, (error) => reports.onError('share-capacity', error));
   const turns = turnsIn(postgres);
   const health = reports.background.loop('turns');
   const stopDeleting = repeatedly(limits.retention.everyMs, (isStopped) =>
     health.step('delete expired turns', () => untilNone(() => turns.deleteExpired(), isStopped)),
   );
-  return { turns, capacity, stop: () => Promise.all([capacity.stop(), stopDeleting()]) };
+  return {
+    waitingRoom: createWaitingRoom(turns, () => capacity.perSecond, validMs),
+    stop: () => Promise.all([capacity.stop(), stopDeleting()]),
+  };
 }
 
 function limitsOf(config: Config, { refusals }: Instruments): ClientLimits {

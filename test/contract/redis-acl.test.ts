@@ -2,9 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
-import { shareCapacity } from '../../src/access/capacity.ts';
 import { sharedLimits } from '../../src/access/shared-limits.ts';
-import { createLoadShedder } from '../../src/concurrency/load-shedding.ts';
 import * as redisLock from '../../src/locks/redis.ts';
 import * as fair from '../../src/locks/redis-fair.ts';
 import * as readWrite from '../../src/locks/redis-read-write.ts';
@@ -158,13 +156,9 @@ describe('the user of the page', () => {
     for (const one of [redis, ...servers]) one?.disconnect();
   });
 
-  it('is allowed what customers on the internet need: limits, capacity', async () => {
+  it('is allowed what customers on the internet need: limits', async () => {
     const store = { redis } as RedisStore;
-    const failures: unknown[] = [];
-    const capacity = shareCapacity(store, createLoadShedder(100, 1), (error) => failures.push(error));
     expect(await sharedLimits(store, () => {}).use('ticket', 'ann')).toBeNull();
-    await capacity.stop();
-    expect(failures).toEqual([]);
     expect(await denials(admin)).toEqual([]);
   });
 

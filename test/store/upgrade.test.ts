@@ -42,6 +42,7 @@ const RELEASED = {
   '20261130010000_order_extended': '22ab21c918e5cccc011d8d112d33bd2a51a4ff3c653b1d0486a743c31963c9bf',
   '20261130020000_waitlist_quantity': '29b89b934937b5bf3852a41d061bc0d08bb1d1daee1b67188af6f36fc7a0d722',
   '20261130010000_turns_in_batches': '31f268bc7b55a6fc26a0766a6efb308d7cfc89d84047d2bb1c0c16dc59a1849d',
+  '20261130010001_capacities': '13b768ef7867c1c2eeef56dde801f4ce2dadea4c96753619b0f6808af206dd7f',
 };
 
 interface Recorded {
