@@ -81,13 +81,14 @@ export function orderTable(postgres: PostgresStore) {
     },
     /** A customer's reservations of any sale that were not paid. @param withinMs how long ago they were placed at most, by Postgres's clock */
     async unpaidOf(userId: string, withinMs: number) {
-      const { rows } = await pool.query<UnpaidOrders>(
-        `SELECT (count(*) FILTER (WHERE o.status = 'pending'))::int AS pending,
+      const { rows } = await pool.query<UnpaidOrders>({
+        name: 'unpaid-orders', // each ticket needs it, and planning it costs ten times as much as executing it
+        text: `SELECT (count(*) FILTER (WHERE o.status = 'pending'))::int AS pending,
            (count(*) FILTER (WHERE o.status IN ('expired', 'cancelled')))::int AS closed,
            max(o.closed_at) FILTER (WHERE o.status IN ('expired', 'cancelled')) AS "lastClosedAt"
          ${WITH_POINTS} AND p.user_id = $1 AND p.created_at >= now() - $2 * interval '1 millisecond'`,
-        [userId, withinMs],
-      );
+        values: [userId, withinMs],
+      });
       return rows[0]!;
     },
     /** Changes of a sale in the outbox: their units, and the number of the oldest. */
