@@ -27,7 +27,7 @@ export function turnsIn({ pool }: Pick<PostgresStore, 'pool'>): Turns {
     name: 'turns',
     keyOf: ({ saleId }) => saleId,
     work: (key, requests, answer) => takeTurns(pool, requests, key === SHARED, answer),
-    ...{ maxBatch: turnBatch, leastBatch: turnBatch, inFlight: 1 },
+    ...{ maxBatch: turnBatch, leastBatch: turnBatch, inFlight: () => 1 },
     ...{ maxQueued: maxQueuedTurns, waitMs: limits.postgresConnectMs },
     onBatch: () => {},
     rejected: (reason) => reason,
