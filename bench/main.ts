@@ -4,7 +4,7 @@ import { reasonOf } from '../lab/kit/text.ts';
 import { onStopSignals } from '../src/config/stop-signals.ts';
 import { suggestion } from '../src/config/suggest.ts';
 import { compareResults, comparisonText, regressions } from './kit/compare.ts';
-import { type OptionSpecs, optionLines, parseOptions, readOptions } from './kit/options.ts';
+import { flag, optionLines, parseOptions, readOptions, sized, usually } from './kit/options.ts';
 import { readResults } from './kit/results.ts';
 import { exitCodes, runSuite, writeReports } from './kit/run.ts';
 import type { Suite } from './kit/suite.ts';
@@ -30,7 +30,7 @@ function refuse(mistakes: readonly string[]): number {
 }
 
 async function suiteCommand(suite: Suite, args: readonly string[], signal: AbortSignal): Promise<number> {
-  const parsed = parseOptions(suite, args);
+  const parsed = parseOptions(suite, suite.rounds, args);
   if (parsed.kind === 'mistakes') return refuse(parsed.mistakes);
   if (parsed.kind === 'help') {
     process.stdout.write(helpOf(suite));
@@ -67,23 +67,23 @@ Exit code: 0 every safe cell passed its audit and the unsafe ones failed theirs;
 `;
 }
 
-const compareSpecs: OptionSpecs = {
-  'fail-on-regression': { kind: 'flag', help: 'exit with 1 when something became worse' },
-  margin: { kind: 'number', max: 100, help: 'changes that are smaller are ties, % (5)' },
+const compareSpecs = {
+  'fail-on-regression': flag('exit with 1 when something became worse'),
+  margin: usually(sized('number', 0, 100, 'changes that are smaller are ties, %'), '5'),
 };
 
 async function compareCommand(args: readonly string[]): Promise<number> {
   const mistakes: string[] = [];
-  const given = readOptions(compareSpecs, args, mistakes);
-  const [before, after, ...more] = given.files;
+  const { values, files } = readOptions(compareSpecs, args, mistakes);
+  const [before, after, ...more] = files;
   if (before === undefined || after === undefined || more.length > 0) {
     mistakes.push('--compare needs two files, the older one first: before/results.json after/results.json');
   }
   if (mistakes.length > 0) return refuse(mistakes);
   const [old, now] = [await readResults(before!), await readResults(after!)];
-  const report = compareResults(old, now, given.number('margin', 5));
+  const report = compareResults(old, now, values.margin);
   process.stdout.write(`${comparisonText(report)}\n`);
-  const isWorse = given.has('fail-on-regression') && regressions(report).length > 0;
+  const isWorse = values['fail-on-regression'] && regressions(report).length > 0;
   return isWorse ? exitCodes.failure : exitCodes.success;
 }
 

@@ -1,7 +1,7 @@
 /** Makes the pictures of the shop and the console in the documents: npm run pictures. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { type OptionSpecs, optionLines, readOptions } from '../bench/kit/options.ts';
+import { flag, optionLines, readOptions } from '../bench/kit/options.ts';
 import { takePictures } from '../bench/kit/picture.ts';
 import { openStores } from '../lab/servers/stores.ts';
 import { noShedding, startService } from '../lab/service.ts';
@@ -12,13 +12,12 @@ const viewport = { width: 1010, height: 640 };
 /** How long customers come before the picture of the console, and how many in 100 ms. */
 const [LOAD_MS, AT_ONCE] = [60_000, 40];
 
-const specs: OptionSpecs = { help: { kind: 'flag', help: 'show this' } };
+const specs = { help: flag('show this') };
 const mistakes: string[] = [];
-const options = readOptions(specs, process.argv.slice(2), mistakes);
-if (options.has('help'))
-  process.stdout.write(`Makes the pictures in docs/pictures.\n\n${optionLines(specs, {})}\n`);
+const { help } = readOptions(specs, process.argv.slice(2), mistakes).values;
+if (help) process.stdout.write(`Makes the pictures in docs/pictures.\n\n${optionLines(specs, {})}\n`);
 if (mistakes.length > 0) process.stderr.write(`${mistakes.join('\n')}\n`);
-if (mistakes.length > 0 || options.has('help')) process.exit(mistakes.length > 0 ? 2 : 0);
+if (mistakes.length > 0 || help) process.exit(mistakes.length > 0 ? 2 : 0);
 
 const interrupt = new AbortController();
 

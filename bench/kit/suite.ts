@@ -254,6 +254,8 @@ export interface Suite<
   readonly title: string;
   /** Follows the options in `--help`. */
   readonly help: string;
+  /** Rounds of a run that is no smoke run, which has one. */
+  readonly rounds: number;
   /** @returns the plan, or every mistake in names */
   plan(
     options: Options,

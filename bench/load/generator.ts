@@ -1,19 +1,21 @@
 /** Chooses the generator of closed loops, the same for every cell of a run. */
 import { spawnSync } from 'node:child_process';
 import { findProgram } from '../../lab/kit/processes.ts';
+import { oneOf, usually } from '../kit/options.ts';
 import type { Layout } from '../kit/pin.ts';
 import { autocannonGenerator } from './autocannon.ts';
 import type { Generator } from './rate.ts';
 import { wrkGenerator } from './wrk.ts';
 
-export const generatorNames = ['auto', 'wrk', 'autocannon'] as const;
+const names = ['auto', 'wrk', 'autocannon'] as const;
+export type GeneratorName = (typeof names)[number];
+
+/** The option `--generator`. */
+export const generatorOption = (help: string) =>
+  usually(oneOf(names, `${help}; auto: wrk, if it is installed`), 'auto');
 
 /** @throws when the wanted one is not installed */
-export function chooseGenerator(
-  wanted: (typeof generatorNames)[number],
-  layout: Layout,
-  folder: string,
-): Generator {
+export function chooseGenerator(wanted: GeneratorName, layout: Layout, folder: string): Generator {
   const program = findProgram('wrk');
   if (wanted === 'wrk' && program === null) throw new Error('--generator wrk: wrk is not installed');
   if (wanted === 'autocannon' || program === null) return autocannonGenerator(layout, folder);

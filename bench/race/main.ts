@@ -6,7 +6,8 @@ import { copyFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { reasonWithoutVariables } from '../../lab/kit/text.ts';
 import { onStopSignals } from '../../src/config/stop-signals.ts';
-import { type OptionSpecs, optionLines, readOptions } from '../kit/options.ts';
+import { strategies } from '../../src/strategies/registry.ts';
+import { flag, named, optionLines, readOptions, sized, text, usually } from '../kit/options.ts';
 import { makeFolder } from '../kit/results.ts';
 import { bounds, defaults, plannedFault, raceFaults, raceOptions } from './options.ts';
 import { type PlannedFault, Race } from './race.ts';
@@ -16,23 +17,21 @@ import { isRight, type RaceOptions, type RaceView, recoveryText, verdictText } f
 
 const whole = (name: 'customers' | 'units' | 'rate' | 'seed', help: string) => {
   const [min, max] = bounds[name];
-  return { kind: 'whole', min, max, help: `${help} (${defaults[name]})` } as const;
+  return usually(sized('whole', min, max, help), String(defaults[name]));
 };
-const specs: OptionSpecs = {
-  strategies: {
-    kind: 'names',
-    help: `one lane each, at most ${bounds.lanes} (${defaults.strategies.join()})`,
-  },
+const lanes = named([...strategies.keys()], 'strategy', `one lane each, at most ${bounds.lanes}`);
+const specs = {
+  strategies: usually(lanes, defaults.strategies.join()),
   customers: whole('customers', 'of each lane'),
   units: whole('units', 'for sale in each lane'),
   rate: whole('rate', 'customers a second, in each lane'),
   seed: whole('seed', 'of their arrivals'),
-  headless: { kind: 'flag', help: 'run one race without a page, and write what it showed' },
-  fault: { kind: 'text', help: 'with --headless: NAME@SECONDS, several with commas between them' },
-  out: { kind: 'text', help: 'with --headless: where its folder race-<UTC time> goes (bench/results)' },
-  canonical: { kind: 'flag', help: 'with --headless: also replace the committed picture and figures' },
-  port: { kind: 'whole', max: 65_535, help: 'of the page (0: a free one)' },
-  help: { kind: 'flag', help: 'show this' },
+  headless: flag('run one race without a page, and write what it showed'),
+  fault: text('with --headless: NAME@SECONDS, several with commas between them'),
+  out: text('with --headless: where its folder race-<UTC time> goes (bench/results)'),
+  canonical: flag('with --headless: also replace the committed picture and figures'),
+  port: usually(sized('whole', 0, 65_535, 'of the page; 0: a free one'), '0'),
+  help: flag('show this'),
 };
 
 const help = `Runs strategies side by side: the same customers, separate services and stores, and faults during the sale.
@@ -58,18 +57,17 @@ const interrupted = new Promise<void>((resolve) =>
 
 async function main(args: readonly string[]): Promise<number> {
   const mistakes: string[] = [];
-  const given = readOptions(specs, args, mistakes);
-  mistakes.push(...given.files.map((word) => `"${word}" is not an option; --help lists them`));
-  const texts = given.text('fault', '').split(',').filter(Boolean);
-  const faults = texts.flatMap((text) => {
+  const { values, files } = readOptions(specs, args, mistakes);
+  mistakes.push(...files.map((word) => `"${word}" is not an option; --help lists them`));
+  const { fault: wanted, out, canonical, headless: isHeadless } = values;
+  const faults = (wanted?.split(',') ?? []).flatMap((text) => {
     const planned = plannedFault(text);
     if (planned === null) mistakes.push(`--fault ${text}: must be NAME@SECONDS; --help lists the faults`);
     return planned ?? [];
   });
-  const isHeadless = given.has('headless');
-  for (const name of ['fault', 'out', 'canonical'].filter((one) => !isHeadless && given.has(one)))
-    mistakes.push(`--${name} needs --headless`);
-  const options = raceOptions(Object.fromEntries(given.values));
+  for (const [name, value] of Object.entries({ fault: wanted, out, canonical }))
+    if (value && !isHeadless) mistakes.push(`--${name} needs --headless`);
+  const options = raceOptions(values);
   if (!('rate' in options)) mistakes.push(...options);
   else {
     const endS = options.customers / options.rate;
@@ -82,12 +80,12 @@ async function main(args: readonly string[]): Promise<number> {
     for (const mistake of mistakes) say(mistake);
     return 2;
   }
-  if (given.has('help')) {
+  if (values.help) {
     process.stdout.write(help);
     return 0;
   }
-  if (!isHeadless) return onPage(options, given.number('port', 0));
-  return headless(options, faults, given.text('out', 'bench/results'), given.has('canonical'));
+  if (!isHeadless) return onPage(options, values.port);
+  return headless(options, faults, out ?? 'bench/results', canonical);
 }
 
 async function onPage(options: RaceOptions, port: number): Promise<number> {

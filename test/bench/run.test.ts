@@ -37,7 +37,7 @@ const suite = (
   runTrial: (trial: Trial<CellBase>) => object = usual,
   changes: Partial<Suite<null, CellBase, Made>> = {},
 ): Suite<null, CellBase, Made> => ({
-  ...{ name: 'made-up', title: '', help: '', options: {}, rounds: { canonical: 2, smoke: 1 } },
+  ...{ name: 'made-up', title: '', help: '', options: {}, rounds: 2 },
   read: () => null,
   plan: async () => planned(),
   open: async () => ({

@@ -17,7 +17,7 @@ import { whyNoZookeeper } from '../../../lab/servers/zookeeper-server.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
 import { type Environment, MissingServersError, needBuild } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
-import { type CommonOptions, type Given, named, sized } from '../../kit/options.ts';
+import { named, optionsOf, sized, usually } from '../../kit/options.ts';
 import type { Bare, Session, Suite, Trial } from '../../kit/suite.ts';
 import type { LockTrial } from './history.ts';
 import { matricesOf } from './matrix.ts';
@@ -33,8 +33,6 @@ import type { StrategyTrial } from './sale-verdict.ts';
 import { runStrategyTrial } from './strategy-trial.ts';
 import { Clients, runLockTrial } from './trial.ts';
 
-type Options = Readonly<ReturnType<typeof readFaultOptions>>;
-
 const smokeLocks = ['redis-setnx', 'redis-owner', 'redis'];
 const smokeStrategies = ['unsafe', 'lua'];
 const smokeFaults = ['holder-killed', 'holder-paused', 'split-brain', 'service-killed', 'redis-emptied'];
@@ -47,16 +45,29 @@ const modes: Readonly<Record<string, Partial<Pick<StrategyCell, 'redis' | 'env'>
 };
 const knownStrategies = [...strategies.keys(), ...Object.keys(modes)];
 
-function readFaultOptions(given: Given, { smoke }: CommonOptions) {
-  const isLimited = given.has('locks') || given.has('strategies');
-  const wanted = given.names('strategies', isLimited ? [] : smoke ? smokeStrategies : ['all']);
-  return {
-    locks: given.names('locks', isLimited ? [] : smoke ? smokeLocks : ['all']),
-    strategies: wanted.includes('all') ? knownStrategies : wanted,
-    faults: given.names('faults', smoke ? smokeFaults : known),
-    lanes: given.number('lanes', 4),
-  };
-}
+const suiteOptions = optionsOf(
+  {
+    locks: named(namesOf(everyLock), 'lock', 'which locks (all; none if only strategies are named)'),
+    strategies: named(
+      [...knownStrategies, 'all'],
+      '',
+      'which strategies (all; none if only locks are named)',
+    ),
+    faults: named(known, '', 'which faults (all)'),
+    lanes: usually(sized('whole', 1, 16, 'faults at once'), '4'),
+  },
+  ({ locks, strategies: wanted, faults, lanes }, { smoke }) => {
+    const isLimited = locks !== undefined || wanted !== undefined;
+    const chosen = wanted ?? (isLimited ? [] : smoke ? smokeStrategies : ['all']);
+    return {
+      locks: locks ?? (isLimited ? [] : smoke ? smokeLocks : ['all']),
+      strategies: chosen.includes('all') ? knownStrategies : chosen,
+      faults: faults ?? (smoke ? smokeFaults : known),
+      lanes,
+    };
+  },
+);
+type Options = ReturnType<typeof suiteOptions.read>;
 
 function cellsOf(options: Options): LabCell[] {
   const isStruck = (table: readonly { readonly name: string }[]): boolean =>
@@ -209,18 +220,8 @@ Strategies: ${knownStrategies.join(', ')}.
 Faults of locks: ${lockFaults.map(({ name }) => name).join(', ')}.
 Faults of strategies: ${strategyFaults.map(({ name }) => name).join(', ')}.
 Every server and process is started by the bench and ends with it; locks whose servers are not installed are left out.`,
-  options: {
-    locks: named(namesOf(everyLock), 'lock', 'which locks (all; none if only strategies are named)'),
-    strategies: named(
-      [...knownStrategies, 'all'],
-      '',
-      'which strategies (all; none if only locks are named)',
-    ),
-    faults: named(known, '', 'which faults (all)'),
-    lanes: sized('whole', 1, 16, 'faults at once (4)'),
-  },
-  rounds: { canonical: 3, smoke: 1 },
-  read: readFaultOptions,
+  ...suiteOptions,
+  rounds: 3,
   async plan(options) {
     const cells = cellsOf(options);
     if (cells.length === 0)

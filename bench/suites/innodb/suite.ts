@@ -11,7 +11,7 @@ import { type Mariadb, openMariadb, whyNoMariadb } from '../../../lab/servers/ma
 import { ranking, sweep } from '../../kit/charts.ts';
 import { type Environment, MissingServersError } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
-import { sized } from '../../kit/options.ts';
+import { optionsOf, sized, usually } from '../../kit/options.ts';
 import { figure } from '../../kit/report/numbers.ts';
 import { median } from '../../kit/statistics.ts';
 import type { Bare, CellBase, ExtraTable, Session, Suite, Trial, TrialBase } from '../../kit/suite.ts';
@@ -41,10 +41,14 @@ interface InnodbResult extends TrialBase {
   readonly deadlocks: Deadlocks | null;
 }
 
-interface Options {
-  readonly connections: readonly number[];
-  readonly durationMs: number;
-}
+const suiteOptions = optionsOf(
+  {
+    connections: usually(sized('wholes', 1, 200, 'on the hot row'), '1,16', '4'),
+    duration: usually(sized('seconds', 0.1, 60, 'seconds of each way to sell it'), '3', '0.3'),
+  },
+  ({ connections, duration: durationMs }) => ({ connections, durationMs }),
+);
+type Options = ReturnType<typeof suiteOptions.read>;
 
 const cell = (server: InnodbCell['server'], isolation: InnodbCell['isolation'], summary: string) => {
   const name = `${server === 'mariadb' ? 'InnoDB' : 'Postgres'}, ${isolation}`;
@@ -190,15 +194,8 @@ export const innodbSuite: Suite<Options, InnodbCell, InnodbResult> = {
   name: 'innodb',
   title: 'Shows what InnoDB locks, its deadlocks by unique keys, and a hot row beside Postgres.',
   help: `It starts a MariaDB, or uses that of MARIADB_URL, whose user may create databases. Postgres as for npm run bench.`,
-  options: {
-    connections: sized('wholes', 1, 200, 'on the hot row (1,16; smoke 4)'),
-    duration: sized('seconds', 0.1, 60, 'seconds of each way to sell it (3; smoke 0.3)'),
-  },
-  rounds: { canonical: 5, smoke: 1 },
-  read: (given, { smoke }) => ({
-    connections: given.numbers('connections', smoke ? [4] : [1, 16]),
-    durationMs: given.number('duration', smoke ? 300 : 3_000),
-  }),
+  ...suiteOptions,
+  rounds: 5,
   async plan({ connections, durationMs }) {
     const points = connections.map((count) => ({ connections: count }));
     return { cells, points, baseline: cells[0]!.name, control: true, ladder: null, shown: { durationMs } };

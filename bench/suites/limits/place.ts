@@ -4,13 +4,15 @@ import { remoteService } from '../../../lab/remote.ts';
 import type { BenchStores } from '../../../lab/servers/stores.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
 import { type Layout, pin, processorsHere, sharedLayout, splitLayout } from '../../kit/pin.ts';
-import { chooseGenerator, type generatorNames } from '../../load/generator.ts';
+import { chooseGenerator, type GeneratorName } from '../../load/generator.ts';
 import type { Generator } from '../../load/rate.ts';
 
-export interface PlaceOptions {
-  /** `auto`: split if the system can. */
-  readonly pin: 'auto' | 'split' | 'none';
-  readonly generator: (typeof generatorNames)[number];
+/** `auto`: split if the system can. */
+export const pins = ['auto', 'split', 'none'] as const;
+
+interface PlaceOptions {
+  readonly pin: (typeof pins)[number];
+  readonly generator: GeneratorName;
 }
 
 export interface Place {

@@ -6,23 +6,14 @@
 import { percent } from '../../../lab/kit/text.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
-import { named, type OptionSpecs, oneOf, sized } from '../../kit/options.ts';
+import { flag, named, oneOf, optionsOf, sized, usually } from '../../kit/options.ts';
 import { median } from '../../kit/statistics.ts';
 import type { Curve, ReportLayout, Suite } from '../../kit/suite.ts';
-import { generatorNames } from '../../load/generator.ts';
+import { generatorOption } from '../../load/generator.ts';
 import { type Kind, kinds, type LimitCell, strategyCell } from './cells.ts';
 import { type LimitResult, measureCell } from './measure.ts';
-import { openPlace, type PlaceOptions } from './place.ts';
+import { openPlace, pins } from './place.ts';
 import { traceTables } from './trace.ts';
-
-interface LimitOptions extends PlaceOptions {
-  readonly cells: readonly string[];
-  readonly durationMs: number;
-  readonly warmupMs: number;
-  readonly connections: readonly number[];
-  readonly profile: boolean;
-  readonly trace: boolean;
-}
 
 const rows: readonly MetricRow<LimitResult>[] = [
   ['perSecond', 'answers/s', '/s', '+', (r) => r.perSecond],
@@ -98,51 +89,46 @@ const layoutOf = ({ report: title, lead, charts, ratios }: Kind): ReportLayout =
   sections: [...(ratios.length > 0 ? [ratioSection] : []), { title: 'Figures', text: '', charts }],
 });
 
-const pins = ['auto', 'split', 'none'] as const;
 const pinned =
   'the server alone on the first processor, the load on the last, the stores on all but the first';
 const namesOf = (cells: Kind['cells']) => [
   ...new Set([...cells.map(({ name }) => name), ...strategies.keys()]),
 ];
-const specs = ({ cells, connections, seconds, pin }: Kind): OptionSpecs => ({
-  cells: named(namesOf(cells), 'cell', 'which cells; a ratio needs both of its cells (all)'),
-  profile: { kind: 'flag', help: 'profile the service: with lua, unless --cells names others' },
-  trace: { kind: 'flag', help: 'record the batches of the service, and how long each waited and took' },
-  duration: sized('seconds', 0.1, 3_600, `seconds of each step (${seconds}; smoke 0.5)`),
-  warmup: sized('seconds', 0, 3_600, 'seconds of the same load before (10; smoke 0.5)'),
-  connections: sized('wholes', 1, 10_000, `the last one leads (${connections.join()})`),
-  pin: oneOf(pins, `split: ${pinned} (${pin})`),
-  generator: oneOf(generatorNames, 'what makes the load (wrk, if installed)'),
-});
+const optionsFor = ({ cells, connections, seconds, pin }: Kind) =>
+  optionsOf(
+    {
+      cells: named(namesOf(cells), 'cell', 'which cells; a ratio needs both of its cells (all)'),
+      profile: flag('profile the service: with lua, unless --cells names others'),
+      trace: flag('record the batches of the service, and how long each waited and took'),
+      duration: usually(sized('seconds', 0.1, 3_600, 'seconds of each step'), String(seconds), '0.5'),
+      warmup: usually(sized('seconds', 0, 3_600, 'seconds of the same load before'), '10', '0.5'),
+      connections: sized('wholes', 1, 10_000, `the last one leads (${connections.join()})`),
+      pin: usually(oneOf(pins, `split: ${pinned}`), pin),
+      generator: generatorOption('what makes the load'),
+    },
+    ({ duration: durationMs, warmup: warmupMs, ...given }, { smoke, canonical }, mistakes) => {
+      const { profile, trace } = given;
+      if ((profile || trace) && canonical)
+        mistakes.push('--profile and --trace slow the service: they go without --canonical');
+      const all = cells.map(({ name }) => name);
+      const usual = smoke ? [64] : profile ? connections.slice(-1) : connections;
+      return {
+        ...{ ...given, durationMs, warmupMs },
+        cells: given.cells ?? (profile ? ['lua'] : smoke ? all.slice(0, 2) : all),
+        connections: given.connections ?? usual,
+      };
+    },
+  );
+type LimitOptions = ReturnType<ReturnType<typeof optionsFor>['read']>;
 const programs =
   'wrk, pgbench and taskset are used where they are installed; stores that are given are not pinned.';
 
 function suiteOf(name: keyof typeof kinds): Suite<LimitOptions, LimitCell, LimitResult> {
   const kind = kinds[name];
   return {
-    ...{ name, title: kind.title, options: specs(kind) },
+    ...{ name, title: kind.title, ...optionsFor(kind) },
     help: `Cells: ${kind.cells.map((cell) => cell.name).join(', ')}; every strategy is one, too.\n${programs}`,
-    rounds: { canonical: kind.rounds, smoke: 1 },
-    read(given, { smoke, canonical }, mistakes) {
-      const profile = given.has('profile');
-      const trace = given.has('trace');
-      if ((profile || trace) && canonical)
-        mistakes.push('--profile and --trace slow the service: they go without --canonical');
-      const all = kind.cells.map((cell) => cell.name);
-      return {
-        profile,
-        trace,
-        pin: given.choice('pin', kind.pin),
-        generator: given.choice('generator', 'auto'),
-        cells: given.names('cells', profile ? ['lua'] : smoke ? all.slice(0, 2) : all),
-        durationMs: given.number('duration', smoke ? 500 : kind.seconds * 1_000),
-        warmupMs: given.number('warmup', smoke ? 500 : 10_000),
-        connections: given.numbers(
-          'connections',
-          smoke ? [64] : profile ? kind.connections.slice(-1) : kind.connections,
-        ),
-      };
-    },
+    rounds: kind.rounds,
     async plan({ cells: names, connections, ...shown }) {
       const lead = connections.at(-1)!;
       return {

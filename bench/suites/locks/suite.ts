@@ -5,33 +5,35 @@ import { reasonOf } from '../../../lab/kit/text.ts';
 import { bars, range, ranking } from '../../kit/charts.ts';
 import { type Environment, MissingServersError } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
-import { type CommonOptions, type Given, named, sized } from '../../kit/options.ts';
+import { named, optionsOf, sized, usually } from '../../kit/options.ts';
 import type { CellBase, Metric, ReportLayout, Session, Suite, TrialBase } from '../../kit/suite.ts';
 import { measure } from './measure.ts';
 import type { Numbers } from './numbers.ts';
 import { openServerRoom } from './servers.ts';
 
-type LocksOptions = Readonly<ReturnType<typeof readLocksOptions>>;
-
 /** What `--locks all` means here. */
 const compared = [...everyLock, ...onValkey];
 
-function readLocksOptions(given: Given, { smoke }: CommonOptions, mistakes: string[]) {
-  const options = {
-    locks: given.names('locks', smoke ? ['redis', 'redis-semaphore', 'none'] : ['all']),
-    /** How long each shape is measured, after the warm-up. */
-    durationMs: given.number('duration', smoke ? 300 : 2_000),
-    warmupMs: given.number('warmup', smoke ? 100 : 500),
-    /** In all processes together. */
-    waiters: given.number('waiters', 64),
-    processes: given.number('processes', smoke ? 2 : 4),
-  };
-  const { processes, waiters } = options;
-  if (processes > waiters) {
-    mistakes.push(`--processes ${processes} exceeds --waiters ${waiters}: every process has at least one`);
-  }
-  return options;
-}
+const suiteOptions = optionsOf(
+  {
+    locks: usually(
+      named(namesOf(compared), 'lock', 'what is measured; none locks nothing'),
+      'all',
+      'redis,redis-semaphore,none',
+    ),
+    duration: usually(sized('seconds', 0.1, 600, 'seconds of each of the three shapes'), '2', '0.3'),
+    warmup: usually(sized('seconds', 0, 60, 'seconds of the same load before each'), '0.5', '0.1'),
+    waiters: usually(sized('whole', 2, 10_000, 'waiters on one resource'), '64'),
+    processes: usually(sized('whole', 2, 64, 'processes the waiters are divided among'), '4', '2'),
+  },
+  ({ duration: durationMs, warmup: warmupMs, ...others }, _common, mistakes) => {
+    const { processes, waiters } = others;
+    if (processes > waiters)
+      mistakes.push(`--processes ${processes} exceeds --waiters ${waiters}: every process has at least one`);
+    return { ...others, durationMs, warmupMs };
+  },
+);
+type LocksOptions = ReturnType<typeof suiteOptions.read>;
 
 /** One waiter; all waiters in one process; waiters in several processes. */
 const shapes = {
@@ -175,15 +177,8 @@ export const locks: Suite<LocksOptions, LockCell, LockResult> = {
     'Compares the locks, and three libraries beside them: throughput, hand-off, cost, fairness and exclusion.',
   help: `There are ${compared.map(({ name }) => name).join(', ')}.
 Every server is started by the bench and ends with it; locks whose servers are not installed are left out.`,
-  options: {
-    locks: named(namesOf(compared), 'lock', 'what is measured; none locks nothing (all)'),
-    duration: sized('seconds', 0.1, 600, 'seconds of each of the three shapes (2; smoke 0.3)'),
-    warmup: sized('seconds', 0, 60, 'seconds of the same load before each (0.5; smoke 0.1)'),
-    waiters: sized('whole', 2, 10_000, 'waiters on one resource (64)'),
-    processes: sized('whole', 2, 64, 'processes the waiters are divided among (4; smoke 2)'),
-  },
-  rounds: { canonical: 5, smoke: 1 },
-  read: readLocksOptions,
+  ...suiteOptions,
+  rounds: 5,
   async plan(options) {
     const cells = chosenLocks(options.locks, compared);
     const baseline = cells.some(({ name }) => name === 'redis') ? 'redis' : null;

@@ -16,12 +16,12 @@ import { strategies } from '../../../src/strategies/registry.ts';
 import { curves as curvesOf } from '../../kit/charts.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
-import { type Given, named, oneOf, sized } from '../../kit/options.ts';
+import { named, optionsOf, sized, usually } from '../../kit/options.ts';
 import { processorsHere, sharedLayout } from '../../kit/pin.ts';
 import { serve } from '../../kit/serve.ts';
 import type { Bare, CellBase, Curve, Suite, Trial, TrialBase, Unit, Verdict } from '../../kit/suite.ts';
 import { buyerName, poisson } from '../../load/attempts.ts';
-import { chooseGenerator, generatorNames } from '../../load/generator.ts';
+import { chooseGenerator, generatorOption } from '../../load/generator.ts';
 import { type OpenResult, runOpenLoop, warmGeneratorUp } from '../../load/open.ts';
 import type { Generator } from '../../load/rate.ts';
 import { strangeIn } from '../../load/recorder.ts';
@@ -50,18 +50,21 @@ const mostAdmitted = 5;
 const requestTimeoutMs = 10_000;
 
 const known = [...strategies.keys()];
-type Options = ReturnType<typeof readOptions>;
-function readOptions(given: Given, smoke: boolean) {
-  return {
-    strategies: given.names('strategies', smoke ? ['for-update'] : ['for-update', 'lua']),
-    durationMs: given.number('duration', smoke ? 2_000 : 60_000),
-    warmupMs: given.number('warmup', smoke ? 1_000 : 12_000),
-    times: given.number('times', 10),
-    mostPerSecond: given.number('most', 10_000),
-    connections: given.number('connections', 1_024),
-    generator: given.choice<(typeof generatorNames)[number]>('generator', 'auto'),
-  };
-}
+const suiteOptions = optionsOf(
+  {
+    strategies: usually(named(known, 'strategy', 'which strategies'), 'for-update,lua', 'for-update'),
+    duration: usually(sized('seconds', 1, 3_600, 'how long the overload lasts'), '60', '2'),
+    warmup: usually(sized('seconds', 0, 3_600, 'load before the capacity is measured'), '12', '1'),
+    times: usually(sized('number', 0.1, 1_000, 'how many times the capacity'), '10'),
+    most: usually(sized('number', 1, 1_000_000, 'attempts a second at most'), '10000'),
+    connections: usually(sized('whole', 1, 10_000, 'arrivals while all are busy are dropped'), '1024'),
+    generator: generatorOption('what measures the capacity'),
+  },
+  ({ duration: durationMs, warmup: warmupMs, most: mostPerSecond, ...others }) => {
+    return { ...others, durationMs, warmupMs, mostPerSecond };
+  },
+);
+type Options = ReturnType<typeof suiteOptions.read>;
 
 async function runOverload(
   { cell, seed, number }: Trial<CellBase>,
@@ -162,17 +165,8 @@ export const overloadSuite: Suite<Options, CellBase, OverloadResult> = {
   name: 'overload',
   title: 'Sends many times its capacity to a service, and shows what becomes of it and how soon it recovers.',
   help: 'Stores as for npm run bench. Load shedding has the settings of the service.',
-  options: {
-    strategies: named(known, 'strategy', 'which strategies (for-update,lua)'),
-    duration: sized('seconds', 1, 3_600, 'how long the overload lasts (60; smoke 2)'),
-    warmup: sized('seconds', 0, 3_600, 'load before the capacity is measured (12; smoke 1)'),
-    times: sized('number', 0.1, 1_000, 'how many times the capacity (10)'),
-    most: sized('number', 1, 1_000_000, 'attempts a second at most (10000)'),
-    connections: sized('whole', 1, 10_000, 'arrivals while all are busy are dropped (1024)'),
-    generator: oneOf(generatorNames, 'what measures the capacity (wrk, if installed)'),
-  },
-  rounds: { canonical: 1, smoke: 1 },
-  read: (given, { smoke }) => readOptions(given, smoke),
+  ...suiteOptions,
+  rounds: 1,
   async plan({ strategies: names, ...shown }) {
     const oversells = (name: string) => strategies.get(name)?.description.guarantees.neverOversells === false;
     const cells = names.map((name) => ({ name, summary: '', unsafe: oversells(name), control: false }));

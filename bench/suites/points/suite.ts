@@ -15,7 +15,7 @@ import { migrate } from '../../../src/store/postgres/migrate.ts';
 import { bars, ranking } from '../../kit/charts.ts';
 import type { Environment } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
-import { sized } from '../../kit/options.ts';
+import { optionsOf, sized, usually } from '../../kit/options.ts';
 import type { Bare, CellBase, Suite, Trial, TrialBase } from '../../kit/suite.ts';
 import type { Awarding, FromAwardClient, ToAwardClient } from './award-client.ts';
 
@@ -35,11 +35,15 @@ interface PointsCell extends CellBase {
   readonly uniqueKey: boolean;
 }
 
-interface Options {
-  readonly processes: readonly number[];
-  readonly clients: number;
-  readonly durationMs: number;
-}
+const suiteOptions = optionsOf(
+  {
+    processes: usually(sized('wholes', 1, 16, 'how many processes'), '1,8', '2'),
+    clients: usually(sized('whole', 1, 256, 'clients of all processes together'), '16'),
+    duration: usually(sized('seconds', 0.1, 60, 'of each of the three phases'), '3', '1'),
+  },
+  ({ duration: durationMs, ...counts }) => ({ ...counts, durationMs }),
+);
+type Options = ReturnType<typeof suiteOptions.read>;
 
 const cell = (name: string, lock: string | null, uniqueKey: boolean, summary: string): PointsCell => ({
   ...{ name, lock, uniqueKey, summary, unsafe: !uniqueKey, control: false },
@@ -167,17 +171,8 @@ export const pointsSuite: Suite<Options, PointsCell, PointsResult> = {
   name: 'points',
   title: 'Compares points awarded by the unique key and under a lock, also while locks are lost.',
   help: 'Stores as for npm run bench. LOCK is redis.',
-  options: {
-    processes: sized('wholes', 1, 16, 'how many processes (1,8; smoke 2)'),
-    clients: sized('whole', 1, 256, 'clients of all processes together (16)'),
-    duration: sized('seconds', 0.1, 60, 'of each of the three phases (3; smoke 1)'),
-  },
-  rounds: { canonical: 5, smoke: 1 },
-  read: (given, { smoke }) => ({
-    processes: given.numbers('processes', smoke ? [2] : [1, 8]),
-    clients: given.number('clients', 16),
-    durationMs: given.number('duration', smoke ? 1_000 : 3_000),
-  }),
+  ...suiteOptions,
+  rounds: 5,
   async plan({ processes, ...shown }) {
     const points = processes.map((count) => ({ processes: count }));
     return { cells, points, baseline: 'unique-key', control: true, ladder: null, shown };

@@ -2,9 +2,9 @@
 import { limits } from '../../../src/config/limits.ts';
 import { locks as registry } from '../../../src/locks/registry.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
-import { type CommonOptions, type Given, named, type OptionSpecs, oneOf, sized } from '../../kit/options.ts';
+import { named, oneOf, optionsOf, sized, text, usually } from '../../kit/options.ts';
 import type { CellBase } from '../../kit/suite.ts';
-import { generatorNames } from '../../load/generator.ts';
+import { generatorOption } from '../../load/generator.ts';
 import type { Quantities } from '../../load/purchase.ts';
 import type { LoadKind, StrategyPoint } from './result.ts';
 
@@ -19,8 +19,6 @@ export interface StrategyCell extends CellBase {
 /** An axis along which throughput is measured. */
 export type Sweep = 'rtt' | 'connections' | 'sales';
 
-export type StrategyOptions = Readonly<ReturnType<typeof readStrategyOptions>>;
-
 const loads: readonly LoadKind[] = ['closed', 'open', 'k6'];
 const sweeps: readonly Sweep[] = ['rtt', 'connections', 'sales'];
 /** Default values of each axis. */
@@ -32,76 +30,75 @@ const axes: Readonly<Record<Sweep, readonly number[]>> = {
 
 const hour = 3_600;
 
-export const specs: OptionSpecs = {
-  strategies: named([...strategies.keys(), 'all'], 'strategy', 'strategies to compare, or all (all)'),
-  locks: named([...registry.keys()], 'lock', 'locks for the strategies that use one (redis)'),
-  baseline: { kind: 'text', help: 'strategy that the others are divided by (for-update)' },
-  load: { kind: 'names', help: 'closed: capacity. open: selling out. k6: its scripts (closed,open)' },
-  duration: sized('seconds', 0.1, hour, 'seconds of steady state that are measured (5; smoke 0.6)'),
-  warmup: sized('seconds', 0, hour, 'seconds of the same load before, on another sale (3; smoke 0.3)'),
-  connections: sized('wholes', 1, 10_000, 'of capacity; all are ranked at the first (64,16,256; smoke 32)'),
-  quantity: { kind: 'text', help: 'units of an order: a number, or from least to most, such as 1-4 (1)' },
-  stock: sized('whole', 1, 2_147_483_647, 'units of the sell-out (4000; smoke 200)'),
-  rate: sized('whole', 1, 100_000, 'arrivals a second of the sell-out (2000; smoke 1000)'),
-  'sell-out': sized('seconds', 0.1, hour, 'seconds that a sell-out takes at most (30; smoke 6)'),
-  sweep: oneOf(sweeps, 'how capacity changes along an axis'),
-  'rtt-ms': sized(
-    'numbers',
-    0,
-    1_000,
-    'ms that a proxy adds to a round trip to the stores (0; --sweep rtt 0,1,5)',
-  ),
-  sales: sized('wholes', 1, 1_000, 'sales at the same time (1; --sweep sales 1,10,100)'),
-  generator: oneOf(generatorNames, 'of the closed loop (wrk where it is installed)'),
-};
-
-export function readStrategyOptions(given: Given, { smoke }: CommonOptions, mistakes: string[]) {
-  const sweep = given.choice<Sweep | ''>('sweep', '') || null;
-  const chosen = given.names('strategies', ['all']);
-  const locks = given.names('locks', ['redis']);
-  const usual = smoke ? [32] : sweep === null ? [64, 16, 256] : [64];
-  const ladder = given.numbers('connections', sweep === 'connections' ? axes.connections : usual);
-  const values = (axis: 'rtt' | 'sales', name: string, fallback: number): readonly number[] => {
-    const all = given.numbers(name, axis === sweep ? axes[axis] : [fallback]);
-    if (axis !== sweep && all.length > 1)
-      mistakes.push(`--${name} ${all.join()}: takes one number, or a list with --sweep ${axis}`);
-    return all;
-  };
-  const [rtts, sales] = [values('rtt', 'rtt-ms', 0), values('sales', 'sales', 1)];
-  const wanted = given.names('load', sweep === null ? ['closed', 'open'] : ['closed']);
-  for (const name of wanted.filter((one) => !loads.includes(one as LoadKind))) {
-    mistakes.push(`--load ${name}: there is closed (capacity), open (selling out) and k6 (its scripts)`);
-  }
-  if (sweep !== null && wanted.join() !== 'closed')
-    mistakes.push(`--load ${wanted.join()}: a sweep measures capacity, with --load closed`);
-  const connections = ladder[0] ?? 64;
-  return {
-    strategies: chosen.includes('all') ? [...strategies.keys()] : chosen,
-    locks,
-    /** Null: for-update, or the first safe one. */
-    baseline: given.text('baseline', null),
-    load: loads.filter((kind) => wanted.includes(kind)),
-    /** How long capacity is measured. */
-    durationMs: given.number('duration', smoke ? 600 : 5_000),
-    warmupMs: given.number('warmup', smoke ? 300 : 3_000),
-    /** Connections at which capacity is measured; all are ranked at the first one. */
-    ladder,
-    /** The sell-out: units, arrivals/s, maximum duration, and duration after the first correct "sold out". */
-    /** Null: one unit for each. */
-    quantities: quantitiesOf(given.text('quantity', '1'), mistakes),
-    stock: given.number('stock', smoke ? 200 : 4_000),
-    ratePerSecond: given.number('rate', smoke ? 1_000 : 2_000),
-    sellOutMs: given.number('sell-out', smoke ? 6_000 : 30_000),
-    afterSoldOutMs: smoke ? 500 : 2_000,
-    sweep,
-    points: rtts.flatMap((rttMs) =>
-      sales.map((count): StrategyPoint => ({ rttMs, connections, sales: count })),
+export const strategyOptions = optionsOf(
+  {
+    strategies: usually(named([...strategies.keys(), 'all'], 'strategy', 'strategies to compare'), 'all'),
+    locks: usually(named([...registry.keys()], 'lock', 'locks for the strategies that use one'), 'redis'),
+    baseline: text('strategy that the others are divided by (for-update)'),
+    load: named(loads, 'load', 'closed: capacity. open: selling out. k6: its scripts (closed,open)'),
+    duration: usually(sized('seconds', 0.1, hour, 'seconds of steady state that are measured'), '5', '0.6'),
+    warmup: usually(
+      sized('seconds', 0, hour, 'seconds of the same load before, on another sale'),
+      '3',
+      '0.3',
     ),
-    generator: given.choice<(typeof generatorNames)[number]>('generator', 'auto'),
-    /** A smoke run or a sweep: no round trips, no pgbench. */
-    isBrief: smoke || sweep !== null,
-  };
-}
+    connections: sized('wholes', 1, 10_000, 'of capacity; all are ranked at the first (64,16,256; smoke 32)'),
+    quantity: usually(text('units of an order: a number, or from least to most, such as 1-4'), '1'),
+    stock: usually(sized('whole', 1, 2_147_483_647, 'units of the sell-out'), '4000', '200'),
+    rate: usually(sized('whole', 1, 100_000, 'arrivals a second of the sell-out'), '2000', '1000'),
+    'sell-out': usually(sized('seconds', 0.1, hour, 'seconds that a sell-out takes at most'), '30', '6'),
+    sweep: oneOf(sweeps, 'how capacity changes along an axis'),
+    'rtt-ms': sized(
+      'numbers',
+      0,
+      1_000,
+      'ms that a proxy adds to a round trip to the stores (0; --sweep rtt 0,1,5)',
+    ),
+    sales: sized('wholes', 1, 1_000, 'sales at the same time (1; --sweep sales 1,10,100)'),
+    generator: generatorOption('of the closed loop'),
+  },
+  (given, { smoke }, mistakes) => {
+    const { sweep = null, strategies: chosen, locks, generator } = given;
+    const usual = smoke ? [32] : sweep === null ? [64, 16, 256] : [64];
+    const ladder = given.connections ?? (sweep === 'connections' ? axes.connections : usual);
+    const values = (axis: 'rtt' | 'sales', name: 'rtt-ms' | 'sales', fallback: number): readonly number[] => {
+      const all = given[name] ?? (axis === sweep ? axes[axis] : [fallback]);
+      if (axis !== sweep && all.length > 1)
+        mistakes.push(`--${name} ${all.join()}: takes one number, or a list with --sweep ${axis}`);
+      return all;
+    };
+    const [rtts, sales] = [values('rtt', 'rtt-ms', 0), values('sales', 'sales', 1)];
+    const wanted = given.load ?? (sweep === null ? ['closed', 'open'] : ['closed']);
+    if (sweep !== null && wanted.join() !== 'closed')
+      mistakes.push(`--load ${wanted.join()}: a sweep measures capacity, with --load closed`);
+    const connections = ladder[0] ?? 64;
+    return {
+      ...{ locks, sweep, generator },
+      strategies: chosen.includes('all') ? [...strategies.keys()] : chosen,
+      /** Null: for-update, or the first safe one. */
+      baseline: given.baseline ?? null,
+      load: loads.filter((kind) => wanted.includes(kind)),
+      /** How long capacity is measured. */
+      durationMs: given.duration,
+      warmupMs: given.warmup,
+      /** Connections at which capacity is measured; all are ranked at the first one. */
+      ladder,
+      /** Null: one unit for each. */
+      quantities: quantitiesOf(given.quantity, mistakes),
+      /** The sell-out: units, arrivals/s, maximum duration, and duration after the first correct "sold out". */
+      stock: given.stock,
+      ratePerSecond: given.rate,
+      sellOutMs: given['sell-out'],
+      afterSoldOutMs: smoke ? 500 : 2_000,
+      points: rtts.flatMap((rttMs) =>
+        sales.map((count): StrategyPoint => ({ rttMs, connections, sales: count })),
+      ),
+      /** A smoke run or a sweep: no round trips, no pgbench. */
+      isBrief: smoke || sweep !== null,
+    };
+  },
+);
+export type StrategyOptions = ReturnType<typeof strategyOptions.read>;
 
 /** @returns null for one unit each */
 function quantitiesOf(text: string, mistakes: string[]): Quantities | null {

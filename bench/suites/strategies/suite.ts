@@ -20,7 +20,7 @@ import { chooseGenerator } from '../../load/generator.ts';
 import { findK6, k6Hint } from '../../load/k6.ts';
 import { warmGeneratorUp } from '../../load/open.ts';
 import { checks, metrics } from './metrics.ts';
-import { cellsOf, readStrategyOptions, type StrategyCell, type StrategyOptions, specs } from './options.ts';
+import { cellsOf, type StrategyCell, type StrategyOptions, strategyOptions } from './options.ts';
 import type { StrategyResult } from './result.ts';
 import { runStrategyTrial } from './trial.ts';
 
@@ -153,9 +153,8 @@ export const strategies: Suite<StrategyOptions, StrategyCell, StrategyResult> = 
 creates and drops databases (stampede_bench_*) and deletes stampede:* keys, nothing else.
 SEGMENTS, LOCK_TTL_MS and LOCK_WAIT_MS are passed on to the service, REDLOCK_URLS and ZOOKEEPER_URL with the locks that need
 them. pgbench and wrk are used where they are installed. BENCH_SERVICE=[user@]host:/folder starts the service there, by ssh.`,
-  options: specs,
-  rounds: { canonical: 5, smoke: 1 },
-  read: readStrategyOptions,
+  ...strategyOptions,
+  rounds: 5,
   plan,
   open,
   metrics,

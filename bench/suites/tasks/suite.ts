@@ -16,7 +16,7 @@ import { type Service, serviceEntry, startService } from '../../../lab/service.t
 import { ranking, sweep } from '../../kit/charts.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
-import { named, sized } from '../../kit/options.ts';
+import { named, optionsOf, sized, usually } from '../../kit/options.ts';
 import type { Bare, CellBase, Suite, Trial, TrialBase } from '../../kit/suite.ts';
 
 interface TasksResult extends TrialBase {
@@ -28,12 +28,6 @@ interface TasksResult extends TrialBase {
   readonly left: number;
   /** From the kill to the last delivery. */
   readonly lastAfterMs: number;
-}
-
-interface Options {
-  readonly pick: readonly string[];
-  readonly tasks: number;
-  readonly processes: readonly number[];
 }
 
 interface TasksCell extends CellBase {
@@ -48,6 +42,15 @@ const cells = [
 ];
 const entries = { 'skip-locked': serviceEntry, lock: programEntry('service-under-lock') };
 const names = cells.map(({ name }) => name);
+const suiteOptions = optionsOf(
+  {
+    pick: usually(named(names, '', 'which ways to claim tasks'), names.join()),
+    tasks: usually(sized('whole', 10, 100_000, 'tasks of a trial'), '6000', '200'),
+    processes: usually(sized('wholes', 1, 16, 'how many processes'), '1,2,4', '2'),
+  },
+  (values) => values,
+);
+type Options = ReturnType<typeof suiteOptions.read>;
 const patienceMs = 120_000;
 
 /** Confirms every task at once. */
@@ -157,17 +160,8 @@ export const tasksSuite: Suite<Options, TasksCell, TasksResult> = {
   name: 'tasks',
   title: 'Compares task claims by SKIP LOCKED and under a lock, with a process killed in the middle.',
   help: 'Stores as for npm run bench. LOCK is redis.',
-  options: {
-    pick: named(names, '', 'which ways to claim tasks (skip-locked,lock)'),
-    tasks: sized('whole', 10, 100_000, 'tasks of a trial (6000; smoke 200)'),
-    processes: sized('wholes', 1, 16, 'how many processes (1,2,4; smoke 2)'),
-  },
-  rounds: { canonical: 5, smoke: 1 },
-  read: (given, { smoke }) => ({
-    pick: given.names('pick', names),
-    tasks: given.number('tasks', smoke ? 200 : 6_000),
-    processes: given.numbers('processes', smoke ? [2] : [1, 2, 4]),
-  }),
+  ...suiteOptions,
+  rounds: 5,
   async plan({ processes, pick, ...shown }) {
     const chosen = cells.filter(({ name }) => pick.includes(name));
     const points = processes.map((count) => ({ processes: count }));
