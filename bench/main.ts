@@ -96,10 +96,16 @@ async function reportCommand([path, ...sweeps]: readonly string[]): Promise<numb
   return exitCodes.success;
 }
 
+/** What runs no suite. */
+const commands: Readonly<Record<string, (args: readonly string[]) => Promise<number>>> = {
+  compare: compareCommand,
+  report: reportCommand,
+};
+
 async function main(args: readonly string[], signal: AbortSignal): Promise<number> {
   const [first = '', ...rest] = args;
-  if (first === '--compare') return compareCommand(rest);
-  if (first === '--report') return reportCommand(rest);
+  const command = first.startsWith('--') ? commands[first.slice(2)] : undefined;
+  if (command !== undefined) return command(rest);
   const isNamed = first !== '' && !first.startsWith('-');
   const suite = all.find(({ name }) => name === (isNamed ? first : 'strategies'));
   const names = all.map(({ name }) => name);
