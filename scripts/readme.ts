@@ -5,7 +5,7 @@
  * With `--check` it writes nothing, and exits with 1 when a file differs from its sources.
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
-import { htmlReport, markdownReport } from '../bench/kit/report/index.ts';
+import { htmlReport } from '../bench/kit/report/html.ts';
 import { gridFile, pictureFile, verdictsOf } from '../bench/kit/report/matrix.ts';
 import { quantity } from '../bench/kit/report/numbers.ts';
 import {
@@ -17,7 +17,7 @@ import {
   sweepTable,
   type Table,
 } from '../bench/kit/report/table.ts';
-import { markdownTable } from '../bench/kit/report/text.ts';
+import { markdownReport, markdownTable } from '../bench/kit/report/text.ts';
 import { noiseText, originText } from '../bench/kit/report/words.ts';
 import type { Results } from '../bench/kit/results.ts';
 import { number } from '../lab/kit/text.ts';

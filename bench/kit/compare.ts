@@ -15,8 +15,8 @@
 import { isDeepStrictEqual } from 'node:util';
 import { shortCommit } from '../../lab/kit/machine.ts';
 import { quantity } from '../../lab/kit/text.ts';
-import { terminalTable } from './report/index.ts';
 import { figure } from './report/numbers.ts';
+import { terminalTable } from './report/text.ts';
 import type { Results } from './results.ts';
 import {
   type Interval,

@@ -17,8 +17,9 @@ import { untilIdle } from './idle.ts';
 import type { CommonOptions } from './options.ts';
 import { cellsWithControl, schedule } from './plan.ts';
 import { type Output, Progress } from './progress.ts';
-import { htmlReport, markdownReport, terminalReport } from './report/index.ts';
+import { htmlReport } from './report/html.ts';
 import { figure } from './report/numbers.ts';
+import { markdownReport, terminalReport } from './report/text.ts';
 import {
   forCommit,
   makeFolder,
@@ -30,7 +31,7 @@ import {
   writeWhole,
 } from './results.ts';
 import type { CellBase, Planned, Session, Suite, Trial, TrialBase } from './suite.ts';
-import { type Broken, failuresOf, ratioRows, summarize } from './summary.ts';
+import { type Broken, failuresOf, ratioRows, summarize, verdictOf } from './summary.ts';
 
 export const exitCodes = { success: 0, failure: 1, usage: 2, interrupted: 130 } as const;
 
@@ -78,7 +79,8 @@ export async function runSuite(suite: Suite, options: unknown, context: RunConte
       for (const mistake of planned.mistakes) say(mistake);
       return exitCodes.usage;
     }
-    await using session = await suite.open(options, environment);
+    const session = await suite.open(options, environment);
+    await using _closing = { [Symbol.asyncDispose]: async () => session.close?.() };
     signal.throwIfAborted();
     const run: Run = {
       ...{ suite, planned, trials: schedule(planned, common), session, environment, context },
@@ -132,7 +134,7 @@ async function runTrial(run: Run, trial: Trial, onStep: (step: string) => void):
   const { cell, round } = trial;
   const durationMs = Math.round(performance.now() - beganMs);
   const stamp = { cell: cell.name, control: cell.control, round, startedAt, durationMs, busyBefore };
-  return bare.map((result) => ({ ...stamp, ...result }));
+  return [bare].flat().map((result) => ({ ...stamp, ...result }));
 }
 
 /** "1,234 · 1,240 accepted/s  pass – first finding". */
@@ -142,7 +144,7 @@ function lineOf({ suite }: Run, results: readonly TrialBase[], cell: CellBase): 
   const lead = [...named, ...suite.metrics].find(isRead) ?? named[0];
   const values = results.map((result) => lead?.read(result) ?? null).filter((value) => value !== null);
   const texts = values.map((value) => figure(value, lead?.unit ?? ''));
-  const verdicts = new Set(results.map((result) => suite.verdict(result, cell)).filter(Boolean));
+  const verdicts = new Set(results.map((result) => verdictOf(suite, result, cell)).filter(Boolean));
   const ignored = results.flatMap(({ invalid }) => invalid.map((why) => `not counted: ${why}`));
   const notes = [...new Set([...ignored, ...results.flatMap(({ findings }) => findings)])];
   const more = notes.length > 1 ? ` (and ${notes.length - 1} more)` : '';

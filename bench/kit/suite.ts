@@ -7,6 +7,7 @@
  * A trial is one cell at one point in one round. It gives one result or several: one for each load, shape or step of a
  * ladder. The results of a cell at a point over all rounds are one row of the summary.
  */
+import type { Chart } from './charts.ts';
 import type { Environment } from './environment.ts';
 import type { Optioned } from './options.ts';
 
@@ -59,8 +60,10 @@ export type Bare<Result extends TrialBase> = Omit<
   'cell' | 'control' | 'round' | 'startedAt' | 'durationMs' | 'busyBefore'
 >;
 
-/** `null`: there is nothing to judge. `unknown`: a check could not be made. */
-export type Verdict = 'pass' | 'fail' | 'fail (expected)' | 'unknown' | null;
+/** What a suite says of a result. `null`: there is nothing to judge. `unknown`: a check could not be made. */
+export type Judgement = 'pass' | 'fail' | 'unknown' | null;
+/** The same where an unsafe cell is expected to fail. */
+export type Verdict = Judgement | 'fail (expected)';
 
 export type Unit = '/s' | 'ms' | 's' | 'µs' | 'MiB' | 'B' | '%' | '×' | '';
 
@@ -119,25 +122,6 @@ export interface CheckInfo<Result = TrialBase> {
   /** Null: it could not be counted. */
   read(result: Result): number | null;
 }
-
-type Keys = readonly string[];
-
-/** One chart of the page. Every chart shows all cells; checkboxes of the page switch them in all charts at once. */
-export type Chart =
-  /** Bars by rank, each with its interval and its verdict. */
-  | { readonly kind: 'ranking'; readonly metric: string }
-  /** Bars of one metric, or of several: stacked, or each by itself. */
-  | { readonly kind: 'bars'; readonly title: string; readonly metrics: Keys; readonly stacked: boolean }
-  /** One line per cell from percentile to percentile: p50, p90, p99. */
-  | { readonly kind: 'range'; readonly title: string; readonly metrics: Keys }
-  /** One metric along an axis of the points, as small multiples. */
-  | { readonly kind: 'sweep'; readonly title: string; readonly metric: string; readonly axis: string }
-  /** A curve of each cell, as small multiples. */
-  | { readonly kind: 'curves'; readonly curve: string }
-  /** A grid of words and colors, with a picture behind each cell. */
-  | { readonly kind: 'matrix'; readonly matrix: number }
-  /** Each ratio with its interval. */
-  | { readonly kind: 'ratios' };
 
 /** Charts with a sentence or two above them. */
 export interface Section {
@@ -236,9 +220,13 @@ export interface Planned<Cell extends CellBase = CellBase> {
 }
 
 /** Open from before the first trial until after the last. */
-export interface Session<Cell extends CellBase = CellBase, Result extends TrialBase = TrialBase>
-  extends AsyncDisposable {
-  runTrial(trial: Trial<Cell>, onStep: (step: string) => void): Promise<readonly Bare<Result>[]>;
+export interface Session<Cell extends CellBase = CellBase, Result extends TrialBase = TrialBase> {
+  runTrial(
+    trial: Trial<Cell>,
+    onStep: (step: string) => void,
+  ): Promise<Bare<Result> | readonly Bare<Result>[]>;
+  /** Ends what the suite opened for all trials; left out: nothing. */
+  close?(): Promise<void>;
   /** Versions of servers the suite started by itself, for results.json. */
   readonly versions?: Readonly<Record<string, string>>;
   /** The load generator, and how it is pinned. */
@@ -267,7 +255,7 @@ export interface Suite<
   readonly checks?: readonly CheckInfo<Result>[];
   /** Left out: it shows none. */
   readonly ratios?: readonly Ratio[];
-  verdict(result: Result, cell: CellBase): Verdict;
+  verdict(result: Result, cell: CellBase): Judgement;
   readonly report: ReportLayout;
   tables?(results: readonly Result[]): readonly ExtraTable[];
   matrices?(results: readonly Result[]): readonly Matrix[];

@@ -101,7 +101,7 @@ function groupBy<T>(items: readonly T[], key: (item: T) => string): T[][] {
 
 function rowOf(suite: Judged, cell: CellBase, results: readonly TrialBase[]): SummaryRow {
   const counted = results.filter(({ invalid }) => invalid.length === 0);
-  const verdicts = results.map((result) => suite.verdict(result, cell));
+  const verdicts = results.map((result) => verdictOf(suite, result, cell));
   return {
     ...{ cell: cell.name, unsafe: cell.unsafe, control: cell.control },
     point: results[0]?.point ?? {},
@@ -149,6 +149,11 @@ function curvesOf({ metrics, curves, report }: Judged, results: readonly TrialBa
 function worst(counts: readonly (number | null)[]): number | null {
   const known = counts.filter((count) => count !== null);
   return known.length === 0 ? null : Math.max(...known);
+}
+
+export function verdictOf(suite: Pick<Suite, 'verdict'>, result: TrialBase, cell: CellBase): Verdict {
+  const verdict = suite.verdict(result, cell);
+  return verdict === 'fail' && cell.unsafe ? 'fail (expected)' : verdict;
 }
 
 /** An unsafe cell must fail in one trial at least; any other cell fails if one trial does. */

@@ -1,7 +1,8 @@
 /** What reports say of given results, and what may not be concluded. */
 import { expect, it } from 'vitest';
-import { htmlReport, markdownReport, terminalReport } from '../../bench/kit/report/index.ts';
+import { htmlReport } from '../../bench/kit/report/html.ts';
 import { mainTable } from '../../bench/kit/report/table.ts';
+import { markdownReport, terminalReport } from '../../bench/kit/report/text.ts';
 import { sentence } from '../../bench/kit/report/words.ts';
 import { chartFile } from '../../scripts/chart-file.ts';
 import { layout, resultsOf, usual } from './report-fixture.ts';

@@ -4,8 +4,9 @@
  */
 
 import { readFileSync } from 'node:fs';
+import type { Chart } from '../charts.ts';
 import type { Results } from '../results.ts';
-import type { Chart, Section } from '../suite.ts';
+import type { Section } from '../suite.ts';
 import { type Drawn, rangeBars, rankingBars, valueBars } from './bars.ts';
 import { html, Markup, nothing } from './markup.ts';
 import { matrixGrid } from './matrix.ts';
@@ -20,7 +21,7 @@ const colors = `:root{color-scheme:light dark;${palette.light}}@media screen and
 const style = colors + readFileSync(new URL('page.css', import.meta.url), 'utf8');
 
 /** @param sweeps results of other runs of the same suite; the page also shows their sweeps */
-export function toHtml(results: Results, sweeps: readonly Results[] = []): string {
+export function htmlReport(results: Results, sweeps: readonly Results[] = []): string {
   const { layout, smoke } = results;
   const all = [results, ...sweeps];
   const names = cellNames(all);

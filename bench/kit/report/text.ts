@@ -10,7 +10,7 @@ const shownFindings = 2;
 const joined = (texts: readonly string[]): string => texts.filter((text) => text !== '').join('\n\n');
 
 /** Terminal output at a run's end: the comparison, the ratios, what went wrong, and the sentence. */
-export function toTerminal(results: Results): string {
+export function terminalReport(results: Results): string {
   const { summary, ratios, noise } = results;
   const tables = comparisons(results).map((table, _, { length }) =>
     length === 1 ? terminalTable(table) : `${table.title}\n${terminalTable(table)}`,
@@ -34,7 +34,7 @@ export function toTerminal(results: Results): string {
 }
 
 /** report.md. @param sweeps results of other runs of the same suite; the report also shows their sweeps */
-export function toMarkdown(results: Results, sweeps: readonly Results[] = []): string {
+export function markdownReport(results: Results, sweeps: readonly Results[] = []): string {
   const oneLine = (text: string): string => text.replaceAll('\n', ' ');
   const tableText = (table: Table): string => `## ${table.title}\n\n${markdownTable(table)}`;
   const sections = [

@@ -115,15 +115,15 @@ async function open(options: Options, environment: Environment): Promise<Session
       if (server === 'postgres') {
         await using stores = await (await environment.stores()).fresh(String(trial.number));
         const connect = () => connectPostgres(stores.databaseUrl, isolation);
-        return [await measure(connect, false, trial, options, onStep)];
+        return await measure(connect, false, trial, options, onStep);
       }
       if (mariadb === null) throw new MissingServersError(why!);
       const name = `stampede_bench_${run}_${trial.number}`;
       await using _ = await mariadb.database(name);
       const connect = () => connectMariadb(mariadb, name, isolation);
-      return [await measure(connect, true, trial, options, onStep)];
+      return await measure(connect, true, trial, options, onStep);
     },
-    async [Symbol.asyncDispose]() {
+    async close() {
       await mariadb?.[Symbol.asyncDispose]();
       await clear();
     },

@@ -1,6 +1,6 @@
 /** The cells that are measured against the platform, and their ratios. */
-import { bars, curves, stackedBars, sweep } from '../../kit/charts.ts';
-import type { CellBase, Chart, Ratio } from '../../kit/suite.ts';
+import { bars, type Chart, curves, stackedBars, sweep } from '../../kit/charts.ts';
+import type { CellBase, Ratio } from '../../kit/suite.ts';
 import type { Streams } from './streams.ts';
 
 export interface LimitCell extends CellBase {

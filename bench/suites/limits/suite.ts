@@ -5,6 +5,7 @@
 
 import { percent } from '../../../lab/kit/text.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
+import { ratios } from '../../kit/charts.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import { flag, named, oneOf, optionsOf, sized, usually } from '../../kit/options.ts';
 import { median } from '../../kit/statistics.ts';
@@ -72,7 +73,7 @@ const notes = [
   'After the load an audit counts orders, counters and points in Postgres, compares them with Redis and with the answers.',
 ];
 const ratioText = 'Medians over the rounds, with their interval.';
-const ratioSection = { title: 'Ratios', text: ratioText, charts: [{ kind: 'ratios' }] } as const;
+const ratioSection = { title: 'Ratios', text: ratioText, charts: [ratios] };
 
 const curve: Curve<LimitResult> = {
   ...{ key: 'memory', title: 'Memory of the service' },
@@ -80,13 +81,13 @@ const curve: Curve<LimitResult> = {
   read: ({ memory }) => memory,
 };
 
-const layoutOf = ({ report: title, lead, charts, ratios }: Kind): ReportLayout => ({
+const layoutOf = ({ report: title, lead, charts, ratios: all }: Kind): ReportLayout => ({
   ...{ title, lead, leadText: 'answers a second', noun: 'cell', passed: 'agree in all stores', notes },
   columns: (lead === 'growth'
     ? [...memoryRows, ...rows.slice(-1), ...rows.slice(0, 1), ...storedRows]
     : rows
   ).map(([key]) => key),
-  sections: [...(ratios.length > 0 ? [ratioSection] : []), { title: 'Figures', text: '', charts }],
+  sections: [...(all.length > 0 ? [ratioSection] : []), { title: 'Figures', text: '', charts }],
 });
 
 const pinned =
@@ -143,7 +144,6 @@ function suiteOf(name: keyof typeof kinds): Suite<LimitOptions, LimitCell, Limit
       return {
         generator: place.text,
         runTrial: (trial, onStep) => measureCell(trial, { ...options, ...place, onStep }),
-        [Symbol.asyncDispose]: async () => {},
       };
     },
     metrics: metricsOf([...rows, ...memoryRows, ...storedRows], help),

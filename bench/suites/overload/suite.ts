@@ -19,7 +19,7 @@ import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
 import { named, optionsOf, sized, usually } from '../../kit/options.ts';
 import { processorsHere, sharedLayout } from '../../kit/pin.ts';
 import { serve } from '../../kit/serve.ts';
-import type { Bare, CellBase, Curve, Suite, Trial, TrialBase, Unit, Verdict } from '../../kit/suite.ts';
+import type { Bare, CellBase, Curve, Judgement, Suite, Trial, TrialBase, Unit } from '../../kit/suite.ts';
 import { buyerName, poisson } from '../../load/attempts.ts';
 import { chooseGenerator, generatorOption } from '../../load/generator.ts';
 import { type OpenResult, runOpenLoop, warmGeneratorUp } from '../../load/open.ts';
@@ -34,7 +34,7 @@ interface OverloadResult extends TrialBase, Overload, Recovery {
   readonly times: number;
   readonly sending: OpenResult['sending'];
   readonly crashes: number;
-  readonly verdict: Verdict;
+  readonly verdict: Judgement;
 }
 
 const capacityMs = 5_000;
@@ -180,13 +180,12 @@ export const overloadSuite: Suite<Options, CellBase, OverloadResult> = {
     await warmGeneratorUp(options.connections, environment.signal);
     return {
       generator: `${generator.name} (capacity), undici (overload)`,
-      runTrial: async (...trial) => [await runOverload(trial[0], options, generator, environment, trial[1])],
-      async [Symbol.asyncDispose]() {},
+      runTrial: (trial, onStep) => runOverload(trial, options, generator, environment, onStep),
     };
   },
   metrics,
   curves,
-  verdict: ({ verdict }, { unsafe }) => (unsafe && verdict === 'fail' ? 'fail (expected)' : verdict),
+  verdict: ({ verdict }) => verdict,
   report: {
     title: 'Overload and recovery',
     lead: 'capacityPerSecond',

@@ -6,16 +6,7 @@ import { tunable } from '../../../lab/service.ts';
 import { bars, curves, range, ranking, stackedBars, sweep as sweepOf } from '../../kit/charts.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
 import { processorsHere, sharedLayout } from '../../kit/pin.ts';
-import type {
-  CellBase,
-  Chart,
-  Planned,
-  ReportLayout,
-  Section,
-  Session,
-  Suite,
-  Verdict,
-} from '../../kit/suite.ts';
+import type { Planned, ReportLayout, Section, Session, Suite } from '../../kit/suite.ts';
 import { chooseGenerator } from '../../load/generator.ts';
 import { findK6, k6Hint } from '../../load/k6.ts';
 import { warmGeneratorUp } from '../../load/open.ts';
@@ -24,7 +15,7 @@ import { cellsOf, type StrategyCell, type StrategyOptions, strategyOptions } fro
 import type { StrategyResult } from './result.ts';
 import { runStrategyTrial } from './trial.ts';
 
-const sweep = (title: string, axis: string): Chart => sweepOf(title, 'acceptedPerSecond', axis);
+const sweep = (title: string, axis: string) => sweepOf(title, 'acceptedPerSecond', axis);
 
 const sections: readonly Section[] = [
   {
@@ -136,13 +127,7 @@ async function open(
     generator: `${generator.name} (capacity), undici (selling out); ${layout.text}`,
     runTrial: (trial, onStep) =>
       runStrategyTrial(trial, { options, stores: opened, generator, folder, scratch, signal, onStep }),
-    async [Symbol.asyncDispose]() {},
   };
-}
-
-function verdict({ audit, serviceDied }: StrategyResult, { unsafe }: CellBase): Verdict {
-  if (unsafe && audit.verdict === 'fail') return 'fail (expected)';
-  return audit.verdict === 'pass' && serviceDied ? 'unknown' : audit.verdict;
 }
 
 export const strategies: Suite<StrategyOptions, StrategyCell, StrategyResult> = {
@@ -168,6 +153,6 @@ them. pgbench and wrk are used where they are installed. BENCH_SERVICE=[user@]ho
     },
   ],
   checks,
-  verdict,
+  verdict: ({ audit, serviceDied }) => (audit.verdict === 'pass' && serviceDied ? 'unknown' : audit.verdict),
   report,
 };

@@ -171,8 +171,7 @@ export const tasksSuite: Suite<Options, TasksCell, TasksResult> = {
     await needBuild();
     return {
       generator: 'rows in Postgres; one receiver of the deliveries',
-      runTrial: async (trial, onStep) => [await runTrial(trial, options, environment, onStep)],
-      async [Symbol.asyncDispose]() {},
+      runTrial: (trial, onStep) => runTrial(trial, options, environment, onStep),
     };
   },
   metrics,
