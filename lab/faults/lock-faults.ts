@@ -3,6 +3,8 @@ import { existsSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { LockCell } from '../clients/lock-cells.ts';
 import { eventually } from '../kit/eventually.ts';
+import type { LinkMode } from '../proxy.ts';
+import type { Node } from '../servers/lab-servers.ts';
 import { type LockFault, type Scene, TTL_MS } from './fault.ts';
 
 const isQuorum = ({ servers }: LockCell): string | null =>
@@ -10,6 +12,25 @@ const isQuorum = ({ servers }: LockCell): string | null =>
 
 const isEnsemble = ({ servers }: LockCell): string | null =>
   servers === 'zookeeper' ? null : 'no ensemble of ZooKeeper';
+
+function setAll(links: Scene['links'], mode: LinkMode): void {
+  for (const link of links) link.set(mode);
+}
+
+function leadAll(links: Scene['links'], port: number): void {
+  for (const link of links) link.lead(port);
+}
+
+async function restart(node: Node, empty: boolean): Promise<void> {
+  await node.kill();
+  await node.start(empty);
+}
+
+/** What happens to bytes between A and its servers while the fault lasts. */
+const onLinks = (mode: LinkMode): Pick<LockFault, 'strike' | 'heal'> => ({
+  strike: async ({ links }) => setAll(links, mode),
+  heal: async ({ links }) => setAll(links, 'pass'),
+});
 
 /** Leaves A one server of the ensemble, and waits until A is connected. */
 async function confine({ links }: Scene, server: number): Promise<void> {
@@ -34,10 +55,7 @@ const nodeEmpty: LockFault = {
   async before({ links }) {
     links[2]!.set('refuse');
   },
-  async strike({ servers: { nodes } }) {
-    await nodes[1]!.kill();
-    await nodes[1]!.start(true);
-  },
+  strike: ({ servers: { nodes } }) => restart(nodes[1]!, true),
   lastsMs: 0,
 };
 
@@ -52,8 +70,7 @@ const standbyPromoted: LockFault = {
   before: ({ servers }) => servers.stopReplication(),
   async strike({ servers, others }) {
     await servers.cutOff(0);
-    const port = await servers.promoted();
-    for (const link of others) link.lead(port);
+    leadAll(others, await servers.promoted());
   },
   lastsMs: 3_000,
 };
@@ -94,13 +111,8 @@ export const lockFaults: readonly LockFault[] = [
       'The server grants the lock, and the answer never arrives: the client does not know whether it holds the lock.',
     workMs: 1_000,
     atAsking: true,
-    async strike({ links }) {
-      for (const link of links) link.set('lose-replies');
-    },
+    ...onLinks('lose-replies'),
     lastsMs: 500,
-    async heal({ links }) {
-      for (const link of links) link.set('pass');
-    },
   },
   {
     name: 'network-silent',
@@ -108,13 +120,8 @@ export const lockFaults: readonly LockFault[] = [
     happens:
       'The network between the holder and the server loses every packet, and no connection closes: a firewall, a broken switch.',
     workMs: 3_600,
-    async strike({ links }) {
-      for (const link of links) link.set('black-hole');
-    },
+    ...onLinks('black-hole'),
     lastsMs: 2_500,
-    async heal({ links }) {
-      for (const link of links) link.set('pass');
-    },
   },
   {
     name: 'server-empty',
@@ -128,10 +135,7 @@ export const lockFaults: readonly LockFault[] = [
         : servers === 'redis-five'
           ? 'quorums meet "a node back empty"'
           : null,
-    async strike({ servers: { nodes } }) {
-      await nodes[0]!.kill();
-      await nodes[0]!.start(true);
-    },
+    strike: ({ servers: { nodes } }) => restart(nodes[0]!, true),
     lastsMs: 0,
   },
   {
@@ -142,10 +146,7 @@ export const lockFaults: readonly LockFault[] = [
     workMs: 2_500,
     lacks: ({ servers }) => (servers === 'redis-five' ? 'quorums meet "a node back empty"' : null),
     before: ({ servers: { nodes } }) => nodes[0]!.save(),
-    async strike({ servers: { nodes } }) {
-      await nodes[0]!.kill();
-      await nodes[0]!.start(false);
-    },
+    strike: ({ servers: { nodes } }) => restart(nodes[0]!, false),
     lastsMs: 0,
   },
   {
@@ -161,19 +162,15 @@ export const lockFaults: readonly LockFault[] = [
       if (lock.servers !== 'redis-replica') await servers.stopReplication();
     },
     async strike({ servers, others }) {
-      for (const link of others) link.set('black-hole');
+      setAll(others, 'black-hole');
       await servers.cutOff(0);
-      const port = await servers.promoted();
-      for (const link of others) {
-        link.lead(port);
-        link.set('pass');
-      }
+      leadAll(others, await servers.promoted());
+      setAll(others, 'pass');
     },
     lastsMs: 2_000,
     async heal({ servers, others }) {
       // On a slow machine the Sentinels may have begun a second failover, to another replica.
-      const port = await servers.promoted();
-      for (const link of others) link.lead(port);
+      leadAll(others, await servers.promoted());
     },
   },
   {
@@ -223,7 +220,7 @@ export const lockFaults: readonly LockFault[] = [
     lastsMs: 4_000,
     async heal({ servers, links, others }) {
       await servers.rejoin();
-      for (const link of [...links, ...others]) link.set('pass');
+      setAll([...links, ...others], 'pass');
     },
   },
   {
@@ -237,7 +234,7 @@ export const lockFaults: readonly LockFault[] = [
     before: async (scene) => confine(scene, followerOf(await scene.servers.leader())),
     async strike({ servers, links }) {
       await servers.cutOff(followerOf(await servers.leader()));
-      for (const link of links) link.set('pass');
+      setAll(links, 'pass');
     },
     lastsMs: 3_000,
     heal: ({ servers }) => servers.rejoin(),
