@@ -3,6 +3,7 @@
  * in another process, which ends with this one.
  */
 import { type Started, startProgram } from './kit/processes.ts';
+import { throughPort } from './proxy.ts';
 
 /** How often a lone attempt waits for a store: alternations of request and answer. */
 export interface RoundTrips {
@@ -61,8 +62,8 @@ export async function openFarStores({ databaseUrl, redisUrl, rttMs }: FarOptions
   try {
     const [toPostgres, toRedis] = (await order({ open, rttMs })).ports;
     return {
-      databaseUrl: through(databaseUrl, toPostgres!),
-      redisUrl: through(redisUrl, toRedis!),
+      databaseUrl: throughPort(databaseUrl, toPostgres!),
+      redisUrl: throughPort(redisUrl, toRedis!),
       pid: program.pid,
       died: program.died,
       async roundTrips() {
@@ -84,10 +85,4 @@ function endpoint(url: string, defaultPort: number): Endpoint {
   // The URL of a socket file has no host, and the proxy connects to hosts only.
   if (hostname === '') throw new Error('a network between service and store needs a URL that names a host');
   return { host: hostname.replace(/^\[|\]$/g, ''), port: Number(port) || defaultPort };
-}
-
-function through(url: string, port: number): string {
-  const changed = new URL(url);
-  changed.host = `127.0.0.1:${port}`;
-  return changed.href;
 }

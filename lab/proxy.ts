@@ -120,9 +120,7 @@ export class TcpProxy implements Link, AsyncDisposable {
 
   /** The server's URL, through this proxy. */
   through(url: string): string {
-    const through = new URL(url);
-    through.host = `127.0.0.1:${this.port}`;
-    return through.href;
+    return throughPort(url, this.port);
   }
 
   /** Time added to each round trip, ms. */
@@ -332,6 +330,10 @@ export class TcpProxy implements Link, AsyncDisposable {
     pair.upstream.destroy();
   }
 }
+
+/** The URL with a port of this machine in place of its host. */
+export const throughPort = (url: string, port: number): string =>
+  Object.assign(new URL(url), { host: `127.0.0.1:${port}` }).href;
 
 function send(direction: Direction, chunk: Buffer): void {
   const { to } = direction;

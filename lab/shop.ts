@@ -51,10 +51,10 @@ export async function openShop(options: ShopOptions): Promise<OpenShop> {
   }
 }
 
-/** @param closers receives a function that ends each part, in starting order */
 /** As a supervisor starts it again: on a slow machine, a store may answer the start too late. */
 const START_TRIES = 5;
 
+/** @param closers receives a function that ends each part, in starting order */
 async function open(
   options: ShopOptions,
   closers: (() => PromiseLike<unknown>)[],

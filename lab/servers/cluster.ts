@@ -1,10 +1,10 @@
 /** A Redis Cluster on the loopback: masters share the slots, and have the same number of replicas. For suites, and for tests. */
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { LocalStoreError } from '../../src/local/errors.ts';
 import { type RedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { freePort } from '../../src/local/server-process.ts';
+import { eventually } from '../kit/eventually.ts';
 import { eagerPrimary } from './redis.ts';
 
 export interface ClusterMember {
@@ -42,7 +42,7 @@ export type Ways = (
 
 const SLOTS = 16_384;
 const PATIENCE_MS = 60_000;
-const POLL_MS = 50;
+const RECONNECT_MS = 50;
 const ARGS = [...eagerPrimary, '--repl-ping-replica-period', '1', '--cluster-enabled', 'yes'];
 /** Where there are replicas, one is promoted when its master has been silent for so long, however old its data is. */
 export const NODE_TIMEOUT_MS = 1_000;
@@ -110,7 +110,7 @@ async function openMemberOnce(
     args.push('--cluster-announce-bus-port', String(announced.busPort));
   }
   let server: RedisServer = await startRedisServer({ folder, args, port });
-  const client = new Redis(port, { retryStrategy: () => POLL_MS });
+  const client = new Redis(port, { retryStrategy: () => RECONNECT_MS });
   client.on('error', () => {}); // the command in flight fails as well
   return {
     ...{ id: await client.cluster('MYID'), client, port, busPort },
@@ -146,11 +146,9 @@ async function everywhere<T>(
   probe: (of: ClusterMember) => Promise<T>,
   holds: (value: T) => boolean,
 ): Promise<void> {
-  const untilMs = performance.now() + PATIENCE_MS;
-  for (;;) {
-    const all = await Promise.all(members.map((member) => probe(member).catch(() => null)));
-    if (all.every((value) => value !== null && holds(value))) return;
-    if (performance.now() > untilMs) throw new Error(`not in the whole cluster: ${JSON.stringify(all)}`);
-    await sleep(POLL_MS);
-  }
+  await eventually(
+    () => Promise.all(members.map((member) => probe(member).catch(() => null))),
+    (all) => all.every((value) => value !== null && holds(value)),
+    PATIENCE_MS,
+  );
 }

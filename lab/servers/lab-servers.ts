@@ -1,4 +1,5 @@
 /** The servers of one trial of the lab: real ones, started for it. */
+import { writeFile } from 'node:fs/promises';
 import type { ServerUrls } from '../clients/open-lock.ts';
 import type { Link } from '../proxy.ts';
 
@@ -66,6 +67,12 @@ export interface LabOptions {
   /** The data of Postgres is on a file system that the lab can fill. Needs root. */
   readonly smallDisk?: boolean;
 }
+
+/** The clock of a server. @param library the result of `buildClock` @param file what the library reads */
+export const clockIn = (library: string | null, file: string) => ({
+  environment: library === null ? {} : { LD_PRELOAD: library, STAMPEDE_CLOCK: file },
+  set: (aheadMs: number): Promise<void> => writeFile(file, `${aheadMs}\n`),
+});
 
 const never = async (): Promise<never> => {
   throw new Error('these servers have none');

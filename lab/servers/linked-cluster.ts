@@ -9,33 +9,7 @@ import { Cluster, Command, type Redis } from 'ioredis';
 import { eventually } from '../kit/eventually.ts';
 import { temporaryFolder } from '../kit/temporary-folder.ts';
 import { type LinkMode, TcpProxy } from '../proxy.ts';
-import { type ClusterMember, startRedisCluster } from './cluster.ts';
-
-export interface LinkedCluster extends AsyncDisposable {
-  /** redis+cluster://… */
-  readonly url: string;
-  /** Where the first member listens. */
-  readonly port: number;
-  /** Sets all proxies, for clients and members. */
-  set(mode: LinkMode): void;
-  /** A client of the whole cluster. The caller disconnects it. */
-  client(): Promise<Redis>;
-  /** SIGKILL of the master that has a key; waits until its replica is the master, and starts the old one again. */
-  kill(key: string): Promise<void>;
-  /** As `kill`, with a master that is cut off, and then rejoins. */
-  cut(key: string): Promise<void>;
-  /**
-   * Cuts the master that has a key off from clients and from the other members: what is sent to it, or by it, is lost.
-   * @returns a wait until its replica is the master
-   */
-  cutOff(key: string): Promise<() => Promise<unknown>>;
-  /** Ends the cut, and waits until the cluster has settled. */
-  rejoin(): Promise<void>;
-  /** Has the replica of the master that has a key take over, as an operator does before maintenance. */
-  'switch-over'(key: string): Promise<void>;
-  /** Moves the slot of a key to another master, one key after the other, and calls `between` after each. */
-  moveSlot(key: string, between?: () => Promise<void>): Promise<void>;
-}
+import { type ClusterMember, type RedisCluster, startRedisCluster } from './cluster.ts';
 
 /** A member that takes longer counts as silent. */
 const SILENT_MS = 1_000;
@@ -82,20 +56,22 @@ export async function openLinkedCluster(): Promise<LinkedCluster> {
     ways.push({ address, links });
     return { port: links[0].port, busPort: links[1].port };
   });
-  const linked = new Linked(folder, cluster, ways);
+  const linked = new LinkedCluster(folder, cluster, ways);
   await linked.untilSettled();
   return linked;
 }
 
-class Linked implements LinkedCluster {
+export class LinkedCluster implements AsyncDisposable {
+  /** redis+cluster://… */
   readonly url: string;
+  /** Where the first member listens. */
   readonly port: number;
   readonly #folder: string;
-  readonly #cluster: Awaited<ReturnType<typeof startRedisCluster>>;
+  readonly #cluster: RedisCluster;
   readonly #members: readonly ClusterMember[];
   readonly #ways: readonly Way[];
 
-  constructor(folder: string, cluster: Awaited<ReturnType<typeof startRedisCluster>>, ways: readonly Way[]) {
+  constructor(folder: string, cluster: RedisCluster, ways: readonly Way[]) {
     this.#folder = folder;
     this.#cluster = cluster;
     this.#members = cluster.members;
@@ -104,16 +80,19 @@ class Linked implements LinkedCluster {
     this.port = cluster.members[0]!.port;
   }
 
+  /** Sets all proxies, for clients and members. */
   set(mode: LinkMode): void {
     for (const link of this.#ways.flatMap(({ links }) => links)) link.set(mode);
   }
 
+  /** A client of the whole cluster. The caller disconnects it. */
   async client(): Promise<Redis> {
     const client = new Cluster(this.#members.map(({ port }) => ({ host: '127.0.0.1', port })));
     client.on('error', () => {});
     return client as unknown as Redis;
   }
 
+  /** SIGKILL of the master that has a key; waits until its replica is the master, and starts the old one again. */
   async kill(key: string): Promise<void> {
     const old = await this.#masterOf(key);
     await old.kill();
@@ -122,12 +101,14 @@ class Linked implements LinkedCluster {
     await this.untilSettled();
   }
 
+  /** As `kill`, with a master that is cut off, and then rejoins. */
   async cut(key: string): Promise<void> {
     const untilPromoted = await this.cutOff(key);
     await untilPromoted();
     await this.rejoin();
   }
 
+  /** Has the replica of the master that has a key take over, as an operator does before maintenance. */
   async 'switch-over'(key: string): Promise<void> {
     const old = await this.#masterOf(key);
     const replica = await this.#replicaOf(old);
@@ -136,6 +117,7 @@ class Linked implements LinkedCluster {
     await this.untilSettled();
   }
 
+  /** Moves the slot of a key to another master, one key after the other, and calls `between` after each. */
   async moveSlot(key: string, between = async () => {}): Promise<void> {
     await moveSlot(this.#members, await this.#masterOf(key), slotOf(key), between);
   }
@@ -199,11 +181,17 @@ class Linked implements LinkedCluster {
       }
   }
 
+  /**
+   * Cuts the master that has a key off from clients and from the other members: what is sent to it, or by it, is lost.
+   * @returns a wait until its replica is the master
+   */
   async cutOff(key: string): Promise<() => Promise<unknown>> {
     const old = await this.#masterOf(key);
     this.#isolate(this.#ways[this.#members.indexOf(old)]!.address);
     return () => this.#untilAnother(key, old);
   }
+
+  /** Ends the cut, and waits until the cluster has settled. */
   async rejoin(): Promise<void> {
     this.#isolate(null);
     await this.untilSettled();

@@ -1,11 +1,10 @@
 /** Postgres for the lab: one server, or a primary with a standby. */
-import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { PostgresServer } from '../../src/local/postgres-server.ts';
 import { migrate } from '../../src/service/startup.ts';
 import { eventually } from '../kit/eventually.ts';
-import { type LabOptions, type LabServers, lacking, type Node } from './lab-servers.ts';
+import { clockIn, type LabOptions, type LabServers, lacking, type Node } from './lab-servers.ts';
 import { startPostgres } from './postgres-folder.ts';
 import { openPostgresPair } from './postgres-pair.ts';
 import { mountSmallDisk, type SmallDisk } from './small-disk.ts';
@@ -40,15 +39,11 @@ export async function openPostgres(options: LabOptions): Promise<LabServers> {
 
 async function openSingle(options: LabOptions, disk: SmallDisk | null): Promise<LabServers> {
   const { folder, durable = false } = options;
+  const clock = clockIn(options.clock, join(folder, 'clock'));
   // The log is on another disk than the data, so that it shows what failed.
   const log = disk === null ? {} : { log: join(folder, '..', 'postgres.log') };
   const open = (port?: number) =>
-    startPostgres({
-      folder,
-      ...log,
-      environment: clockOf(options),
-      ...(port !== undefined && { port }),
-    });
+    startPostgres({ folder, ...log, environment: clock.environment, ...(port !== undefined && { port }) });
   let server = await open();
   const { port } = server;
   const url = server.url();
@@ -79,17 +74,16 @@ async function openSingle(options: LabOptions, disk: SmallDisk | null): Promise<
     nodes: [node],
     urls: ([way]) => ({ databaseUrl: Object.assign(new URL(url), { port: String(way) }).href }),
     currentUrls: async () => ({ databaseUrl: url }),
-    setClock: (_node, aheadMs) => setClock(folder, aheadMs),
+    setClock: (_node, aheadMs) => clock.set(aheadMs),
     [Symbol.asyncDispose]: () => server.kill(),
   };
 }
 
 async function openPair(options: LabOptions): Promise<LabServers> {
   const { folder, group, durable = false } = options;
+  const { environment, set } = clockIn(options.clock, join(folder, 'clock'));
   const synchronous = group === 'synchronous-standby';
-  const pair = await openPostgresPair({
-    ...{ synchronous, folder, migrated: !durable, environment: clockOf(options) },
-  });
+  const pair = await openPostgresPair({ synchronous, folder, migrated: !durable, environment });
   const { port } = pair;
   const url = pair.currentUrl();
   const node: Node = {
@@ -105,7 +99,7 @@ async function openPair(options: LabOptions): Promise<LabServers> {
     urls: ([way]) => ({ databaseUrl: Object.assign(new URL(url), { port: String(way) }).href }),
     groupUrls: { databaseUrl: pair.url },
     currentUrls: async () => ({ databaseUrl: pair.currentUrl() }),
-    setClock: (_node, aheadMs) => setClock(folder, aheadMs),
+    setClock: (_node, aheadMs) => set(aheadMs),
     stopReplication: () => pair.cutReplication(false),
     cutOff: () => pair.end('cut'),
     rejoin: async () => pair.rejoin(),
@@ -113,14 +107,6 @@ async function openPair(options: LabOptions): Promise<LabServers> {
     [Symbol.asyncDispose]: () => pair[Symbol.asyncDispose](),
   };
 }
-
-const clockFile = (folder: string): string => join(folder, 'clock');
-
-const clockOf = ({ folder, clock }: LabOptions): Record<string, string> =>
-  clock === null ? {} : { LD_PRELOAD: clock, STAMPEDE_CLOCK: clockFile(folder) };
-
-const setClock = (folder: string, aheadMs: number): Promise<void> =>
-  writeFile(clockFile(folder), `${aheadMs}\n`);
 
 /** Waits until a server that met an error works again, or has ended. */
 async function hasEnded(server: PostgresServer, url: string): Promise<boolean> {

@@ -1,9 +1,9 @@
 /** Redis for the lab: one server, a primary with replicas, or independent servers. */
-import { rm, writeFile } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Redis } from 'ioredis';
 import { ensureRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
-import { type LabOptions, type LabServers, lacking, type Node } from './lab-servers.ts';
+import { clockIn, type LabOptions, type LabServers, lacking, type Node } from './lab-servers.ts';
 import { withRedis } from './stores.ts';
 
 /** No AOF, as Redis ships: no lock here waits for the disk. */
@@ -41,10 +41,10 @@ export async function openRedis(
 ): Promise<LabServers & { readonly allUrls: readonly string[] }> {
   // Found once: the search blocks this process, and a restart happens under load.
   const program = given ?? (await ensureRedisServer()).path;
-  const clock = (n: number) => join(folder, `clock-${n}`);
+  const clock = (n: number) => clockIn(library, join(folder, `clock-${n}`));
   const start = async (n: number, port?: number, more: readonly string[] = []) => {
     const args = [...eagerPrimary, ...(durable ? durableArgs : []), ...more];
-    const environment = library === null ? {} : { LD_PRELOAD: library, STAMPEDE_CLOCK: clock(n) };
+    const { environment } = clock(n);
     const options = { folder: join(folder, String(n)), args, environment, program };
     return startRedisServer(port === undefined ? options : { ...options, port });
   };
@@ -79,7 +79,7 @@ export async function openRedis(
     allUrls: [...servers, ...replicas].map(({ url }) => url),
     urls,
     currentUrls: async () => urls(nodes.map(({ port }) => port)),
-    setClock: (node, aheadMs) => writeFile(clock(node), `${aheadMs}\n`),
+    setClock: (node, aheadMs) => clock(node).set(aheadMs),
     async [Symbol.asyncDispose]() {
       await Promise.all([...servers, ...replicas].map((server) => server.kill()));
     },

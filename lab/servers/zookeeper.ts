@@ -1,8 +1,8 @@
 /** ZooKeeper for the lab: one server, or an ensemble. */
-import { rm, writeFile } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { startEnsemble } from './ensemble.ts';
-import { type LabOptions, type LabServers, lacking, type Node } from './lab-servers.ts';
+import { clockIn, type LabOptions, type LabServers, lacking, type Node } from './lab-servers.ts';
 import { startZookeeper, whyNoZookeeper, type ZookeeperServer } from './zookeeper-server.ts';
 
 const JAVA = ['-Xmx128m', '-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-Dzookeeper.forceSync=no'];
@@ -11,9 +11,7 @@ const SESSIONS = { tickTime: 250, minSessionTimeout: 500, maxSessionTimeout: 60_
 export async function openZookeeper({ folder, clock: library, group }: LabOptions): Promise<LabServers> {
   const why = whyNoZookeeper();
   if (why !== null) throw new Error(why);
-  const clock = (n: number) => join(folder, `clock-${n}`);
-  const environment = (n: number): Record<string, string> =>
-    library === null ? {} : { LD_PRELOAD: library, STAMPEDE_CLOCK: clock(n) };
+  const clock = (n: number) => clockIn(library, join(folder, `clock-${n}`));
   const urls = (ports: readonly number[]) => ({
     zookeeperUrl: ports.map((port) => `127.0.0.1:${port}`).join(','),
   });
@@ -22,13 +20,13 @@ export async function openZookeeper({ folder, clock: library, group }: LabOption
     nodes: servers.map(nodeOf),
     urls,
     currentUrls: async () => urls(servers.map(({ port }) => port)),
-    setClock: (node: number, aheadMs: number) => writeFile(clock(node), `${aheadMs}\n`),
+    setClock: (node: number, aheadMs: number) => clock(node).set(aheadMs),
   });
   if (group !== 'ensemble') {
-    const server = await startZookeeper(folder, SESSIONS, JAVA, environment(0));
+    const server = await startZookeeper(folder, SESSIONS, JAVA, clock(0).environment);
     return { ...open([server]), [Symbol.asyncDispose]: () => server.kill() };
   }
-  const ensemble = await startEnsemble(folder, SESSIONS, JAVA, environment);
+  const ensemble = await startEnsemble(folder, SESSIONS, JAVA, (n) => clock(n).environment);
   return {
     ...open(ensemble.servers),
     leader: () => ensemble.leader(),
