@@ -1,4 +1,5 @@
 /** Trials become rows: rank, ratios with interval, noise and verdict. Pure. */
+import { groupBy } from '../../lab/kit/group-by.ts';
 import { compare, type Interval, interval, meanOf, noiseFloor, quotients, type Rates } from './statistics.ts';
 import type { CellBase, CurvePoint, Planned, Point, Ratio, Suite, TrialBase, Verdict } from './suite.ts';
 
@@ -78,7 +79,7 @@ export function summarize(
 ): { readonly rows: Rows; readonly noise: Noise | null } {
   const { lead } = suite.report;
   const groups = groupBy(results, ({ cell, point }) => `${cell} ${pointKey(point)}`);
-  const bare = groups.map((group) => {
+  const bare = [...groups.values()].map((group) => {
     const cell = cells.find(({ name }) => name === group[0]?.cell);
     if (cell === undefined) throw new Error(`${group[0]?.cell} has a result but is not in the plan`);
     return rowOf(suite, cell, group);
@@ -87,17 +88,11 @@ export function summarize(
   const noise = noiseOf(leading, baseline, lead);
   const scale = { lead, floor: noise?.floor ?? 0 };
   const points = groupBy(bare, ({ point }) => pointKey(point));
-  const rows = points.flatMap((here) => ranked(compared(here, baseline, scale), scale));
+  const rows = [...points.values()].flatMap((here) => ranked(compared(here, baseline, scale), scale));
   return { rows: withBest(rows, ladder, scale), noise };
 }
 
 const pointKey = (point: Point): string => JSON.stringify(point);
-
-function groupBy<T>(items: readonly T[], key: (item: T) => string): T[][] {
-  const groups = new Map<string, T[]>();
-  for (const item of items) groups.set(key(item), [...(groups.get(key(item)) ?? []), item]);
-  return [...groups.values()];
-}
 
 function rowOf(suite: Judged, cell: CellBase, results: readonly TrialBase[]): SummaryRow {
   const counted = results.filter(({ invalid }) => invalid.length === 0);
@@ -281,8 +276,8 @@ export function ratioRows(
 export function failuresOf(rows: Rows, broken: readonly Broken[]): string[] {
   if (rows.length === 0) return ['nothing was measured'];
   const failed = broken.filter(({ missing }) => !missing);
-  const judged = groupBy(rows, ({ cell }) => cell).flatMap((own) => {
-    const { cell, unsafe } = own[0]!;
+  const judged = [...groupBy(rows, ({ cell }) => cell)].flatMap(([cell, own]) => {
+    const { unsafe } = own[0]!;
     const has = (wanted: Verdict): boolean => own.some(({ verdict }) => verdict === wanted);
     if (unsafe && has('fail (expected)')) return [];
     if (unsafe) return [`${cell} is declared unsafe, but this load did not show it`];

@@ -1,6 +1,7 @@
 import type { HistoryRecord } from '../history.ts';
+import { groupBy } from '../kit/group-by.ts';
 import { quantity } from '../kit/text.ts';
-import { type CheckResult, type Evidence, groupBy, isActive, type OrderRow, tally } from './check.ts';
+import { type CheckResult, type Evidence, isActive, type OrderRow, tally } from './check.ts';
 
 /** An unknown outcome becomes known within its `Retry-After`: a later repeat has the final answer. */
 const UNKNOWN_US = 4_000_000;

@@ -154,13 +154,3 @@ export function compareStores(
   if (!settling || inFlight === null) return tally(alone, ...compare(redis));
   return { count: null, finding: `${inFlight} when the audit stopped waiting` };
 }
-
-export function groupBy<K, V>(rows: readonly V[], keyOf: (row: V) => K): Map<K, V[]> {
-  const groups = new Map<K, V[]>();
-  for (const row of rows) {
-    const group = groups.get(keyOf(row));
-    if (group === undefined) groups.set(keyOf(row), [row]);
-    else group.push(row);
-  }
-  return groups;
-}

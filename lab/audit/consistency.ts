@@ -1,6 +1,8 @@
 /** Judges how consistent the answers of a sale were: makes steps for the linearizability checker of its history. Pure. */
+
 import type { HistoryRecord } from '../history.ts';
-import { groupBy, type OrderRow } from './check.ts';
+import { groupBy } from '../kit/group-by.ts';
+import type { OrderRow } from './check.ts';
 import { linearize, type Step } from './linearizable.ts';
 
 /** An answer that said how many units Postgres counts as free; times as in the history. */

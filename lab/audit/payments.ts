@@ -1,5 +1,6 @@
+import { groupBy } from '../kit/group-by.ts';
 import { quantity } from '../kit/text.ts';
-import { type CheckResult, type Evidence, groupBy, tally } from './check.ts';
+import { type CheckResult, type Evidence, tally } from './check.ts';
 
 /** The possible effects of an order's one effective notification, by order status; in other statuses no notification has any. */
 const effectsOf: Readonly<Record<string, readonly string[]>> = {

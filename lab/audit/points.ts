@@ -1,9 +1,9 @@
+import { groupBy } from '../kit/group-by.ts';
 import { quantity } from '../kit/text.ts';
 import {
   type CheckResult,
   type Evidence,
   type Fault,
-  groupBy,
   isActive,
   type OrderRow,
   type PointsRow,

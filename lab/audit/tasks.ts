@@ -1,5 +1,6 @@
+import { groupBy } from '../kit/group-by.ts';
 import { quantity } from '../kit/text.ts';
-import { type CheckResult, type Evidence, groupBy, tally } from './check.ts';
+import { type CheckResult, type Evidence, tally } from './check.ts';
 
 /** The tasks of an order, each once, by order status; one that was paid before its refund has both. Others have none. */
 const kindsOf: Readonly<Record<string, readonly string[]>> = {

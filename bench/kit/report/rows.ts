@@ -1,4 +1,5 @@
 /** Which rows of the summary a report shows, and in which order. */
+import { groupBy } from '../../../lab/kit/group-by.ts';
 import type { Results } from '../results.ts';
 import type { MetricInfo, Point, Unit } from '../suite.ts';
 import type { SummaryRow } from '../summary.ts';
@@ -11,13 +12,10 @@ export interface Group {
 
 /** One group for each point of the plan; a sweep has several. */
 export function groupsOf({ summary, plan: { ladder } }: Results): Group[] {
-  const groups = new Map<string, SummaryRow[]>();
-  for (const row of summary) {
-    const step = ladder === null ? undefined : row.point[ladder.axis];
-    if (step !== undefined && step !== ladder?.lead) continue;
-    const key = JSON.stringify(Object.entries(row.point).sort());
-    groups.set(key, [...(groups.get(key) ?? []), row]);
-  }
+  const leading = summary.filter(
+    ({ point }) => ladder === null || [undefined, ladder.lead].includes(point[ladder.axis]),
+  );
+  const groups = groupBy(leading, ({ point }) => JSON.stringify(Object.entries(point).sort()));
   return [...groups.values()].map((rows) => ({ point: rows[0]?.point ?? {}, rows }));
 }
 
