@@ -5,7 +5,14 @@
 import { join } from 'node:path';
 import { startProgram } from '../../lab/kit/processes.ts';
 import { type Layout, pin } from '../kit/pin.ts';
-import { attemptOf, type Generator, type RateLoad, type RateNumbers, resultWithinMs } from './rate.ts';
+import {
+  attemptOf,
+  type Generator,
+  merged,
+  type RateLoad,
+  type RateNumbers,
+  resultWithinMs,
+} from './rate.ts';
 import { readLines } from './recorder.ts';
 
 /** The part of one worker: it makes attempts `first`, `first + step`, `first + 2 × step`, … */
@@ -70,20 +77,4 @@ export function shareOf(load: RateLoad, index: number, count: number): Omit<Work
   const part = (whole: number): number => Math.floor((whole + count - 1 - index) / count);
   const own = { connections: part(connections), attempts: attempts === null ? null : part(attempts) };
   return { ...all, first: index + 1, step: count, ...own };
-}
-
-/** Sums the counts; a percentile is the slowest worker's, since percentiles cannot be added. */
-export function merged(parts: readonly RateNumbers[]): RateNumbers {
-  const sum = (key: 'answers' | 'refused' | 'unanswered' | 'cpuS'): number =>
-    parts.reduce((total, part) => total + (part[key] ?? 0), 0);
-  const latencies = parts.flatMap(({ latencyMs }) => latencyMs ?? []);
-  const slowest = (key: 'p50' | 'p99'): number => Math.max(...latencies.map((latency) => latency[key]));
-  return {
-    durationMs: Math.max(...parts.map(({ durationMs }) => durationMs)),
-    answers: sum('answers'),
-    refused: sum('refused'),
-    unanswered: sum('unanswered'),
-    latencyMs: latencies.length === 0 ? null : { p50: slowest('p50'), p99: slowest('p99') },
-    cpuS: sum('cpuS'),
-  };
 }

@@ -11,7 +11,7 @@ import { delimiter, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { findProgram, isProgram } from '../../lab/kit/processes.ts';
 import type { OpenLoad } from './open.ts';
-import { unitsOf } from './purchase.ts';
+import { oneUnit, unitsField } from './purchase.ts';
 import { type Recorded, readLines } from './recorder.ts';
 import { runTool } from './tool.ts';
 
@@ -56,7 +56,7 @@ const endedWell = ['ended with code 0', 'ended with code 99'];
 
 /** @throws when k6 is missing, or fails; missed thresholds and an abort are not failures */
 export async function runK6(load: K6Load): Promise<K6Result> {
-  const { users, saleId, quantities, signal } = load;
+  const { users, saleId, quantities = oneUnit, signal } = load;
   const program = findK6();
   if (program === null) throw new Error(k6Hint);
   const nothing = { history: [], strangeAnswers: [], dropped: 0, thresholds: [], cpuS: null };
@@ -81,7 +81,7 @@ export async function runK6(load: K6Load): Promise<K6Result> {
     });
     const recorded = await readLines([file('lines.txt')], (n) => {
       const userId = users[n] ?? '';
-      return { saleId, userId, ...(quantities && { units: unitsOf(userId, quantities) }) };
+      return { saleId, userId, ...unitsField(userId, quantities) };
     });
     return { ...nothing, ...(JSON.parse(result) as Partial<K6Result>), ...recorded, cpuS };
   } finally {
@@ -90,12 +90,21 @@ export async function runK6(load: K6Load): Promise<K6Result> {
 }
 
 function k6Arguments(load: K6Load, file: (name: string) => string): string[] {
-  const { script, url, saleId, quantities, connections, durationMs, ratePerSecond, requestTimeoutMs } = load;
+  const {
+    script,
+    url,
+    saleId,
+    quantities = oneUnit,
+    connections,
+    durationMs,
+    ratePerSecond,
+    requestTimeoutMs,
+  } = load;
   const given = {
     ...{ SCRIPT: script, URL: url, SALE_ID: saleId, VUS: connections, RATE: ratePerSecond },
     ...{ DURATION_S: durationMs / 1_000, TIMEOUT_MS: requestTimeoutMs },
     ...{ USERS: file('users.json'), RESULT: file('result.json') },
-    ...(quantities && { QUANTITY: `${quantities.least}-${quantities.most}` }),
+    QUANTITY: `${quantities.least}-${quantities.most}`,
   };
   const alone = ['--config', file('config.json'), '--include-system-env-vars=false', '--no-usage-report'];
   const output = ['--quiet', '--no-color', '--log-format', 'raw', '--console-output', file('lines.txt')];

@@ -19,7 +19,7 @@ import { percentilesMs } from '../kit/percentile.ts';
 import { type Answer, readAnswer } from './answer.ts';
 import { buyerName, poisson } from './attempts.ts';
 import { type Connection, connectionTo, type Events } from './connection.ts';
-import { oneUnit, purchaseBody, type Quantities, unitsOf } from './purchase.ts';
+import { oneUnit, purchaseBody, type Quantities, unitsField, unitsOf } from './purchase.ts';
 import { type Recorded, Recorder } from './recorder.ts';
 import { type Sending, whyInvalid } from './sending.ts';
 
@@ -183,10 +183,9 @@ class OpenLoop implements Events {
   }
 
   sent(attempt: number): void {
-    const { saleId, users, quantities } = this.#load;
+    const { saleId, users, quantities = oneUnit } = this.#load;
     const userId = users[attempt]!;
-    const units = quantities && { units: unitsOf(userId, quantities) };
-    this.#recorder.sent(attempt, { saleId, userId, ...units }, this.#nowUs());
+    this.#recorder.sent(attempt, { saleId, userId, ...unitsField(userId, quantities) }, this.#nowUs());
   }
 
   answered(attempt: number, status: number, body: string): void {

@@ -16,6 +16,10 @@ export function unitsOf(userId: string, { least, most }: Quantities): number {
   return least + (Number(/\d*$/.exec(userId)?.[0] ?? 0) % (most - least + 1));
 }
 
+/** The field of a history record: left out when all ask for one. */
+export const unitsField = (userId: string, quantities: Quantities): { readonly units?: number } =>
+  quantities.most === 1 ? {} : { units: unitsOf(userId, quantities) };
+
 /** Of one unit for all, the body says nothing about it. */
 export function purchaseBody(userId: string, quantities: Quantities): string {
   if (quantities.most === 1) return `{"userId":"${userId}"}`;

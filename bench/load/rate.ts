@@ -1,5 +1,5 @@
 /** A closed loop: every connection sends the next attempt when its last one was answered, each by another customer. */
-import { type Quantities, unitsOf } from './purchase.ts';
+import { oneUnit, type Quantities, unitsField } from './purchase.ts';
 import type { Purchase, Recorded } from './recorder.ts';
 
 export interface RateLoad {
@@ -65,10 +65,28 @@ export const attemptOf =
     saleIds,
     prefix,
     customers = Number.MAX_SAFE_INTEGER,
-    quantities,
+    quantities = oneUnit,
   }: Pick<RateLoad, 'saleIds' | 'prefix' | 'customers' | 'quantities'>) =>
   (n: number): Purchase => {
     const userId = `${prefix}${firstCustomer + (n % customers)}`;
-    const units = quantities && { units: unitsOf(userId, quantities) };
-    return { saleId: saleIds[n % saleIds.length]!, userId, ...units };
+    return { saleId: saleIds[n % saleIds.length]!, userId, ...unitsField(userId, quantities) };
   };
+
+/**
+ * The numbers of loads that ran at the same time, together. Percentiles cannot be added: they are those of the slowest load.
+ * @param parts at least one
+ */
+export function merged(parts: readonly RateNumbers[]): RateNumbers {
+  const sum = (key: 'answers' | 'refused' | 'unanswered'): number =>
+    parts.reduce((total, part) => total + part[key], 0);
+  const latencies = parts.flatMap(({ latencyMs }) => latencyMs ?? []);
+  const cpuS = parts.map((part) => part.cpuS);
+  return {
+    durationMs: Math.max(...parts.map(({ durationMs }) => durationMs)),
+    answers: sum('answers'),
+    refused: sum('refused'),
+    unanswered: sum('unanswered'),
+    latencyMs: latencies.sort((a, b) => b.p99 - a.p99)[0] ?? null,
+    cpuS: cpuS.includes(null) ? null : cpuS.reduce<number>((total, seconds) => total + seconds!, 0),
+  };
+}

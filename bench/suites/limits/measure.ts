@@ -14,7 +14,7 @@ import { type CpuUsage, residentBytes, startCpu } from '../../kit/cpu.ts';
 import { MissingServersError } from '../../kit/environment.ts';
 import { pin } from '../../kit/pin.ts';
 import type { Bare, Trial, TrialBase } from '../../kit/suite.ts';
-import type { RateLoad, RateResult } from '../../load/rate.ts';
+import { merged, type RateLoad, type RateNumbers } from '../../load/rate.ts';
 import { measureReference } from '../../reference/pgbench.ts';
 import { insertSales } from '../../reference/sales.ts';
 import type { Listening } from './bare-server.ts';
@@ -205,8 +205,8 @@ async function attack(
     }
     return prepared;
   };
-  const run = async (prepared: RateLoad[]): Promise<RateResult> => {
-    const result = (await Promise.all(prepared.map((one) => generator.run(one)))).reduce(together);
+  const run = async (prepared: RateLoad[]): Promise<RateNumbers> => {
+    const result = merged(await Promise.all(prepared.map((one) => generator.run(one))));
     promised = cell.customers ?? promised + result.answers - result.refused;
     return result;
   };
@@ -235,21 +235,8 @@ async function attack(
   return { result, steps, promised };
 }
 
-/** Merges two concurrent loads; latencies are those of the slower one. */
-function together(a: RateResult, b: RateResult): RateResult {
-  const slower = (b.latencyMs?.p99 ?? 0) > (a.latencyMs?.p99 ?? 0) ? b : a;
-  return {
-    ...slower,
-    durationMs: Math.max(a.durationMs, b.durationMs),
-    answers: a.answers + b.answers,
-    refused: a.refused + b.refused,
-    unanswered: a.unanswered + b.unanswered,
-    cpuS: a.cpuS === null || b.cpuS === null ? null : a.cpuS + b.cpuS,
-  };
-}
-
 function resultOf(
-  { durationMs, answers, refused, unanswered, latencyMs, cpuS: generatorS }: RateResult,
+  { durationMs, answers, refused, unanswered, latencyMs, cpuS: generatorS }: RateNumbers,
   { serviceS, redisS, postgresS }: CpuUsage,
   expected: LimitCell['answer'],
 ): Omit<Bare<LimitResult>, 'point' | 'how' | 'memory'> {

@@ -145,19 +145,12 @@ function costOf(usage: CpuUsage, answers: number): Cost {
 /** @returns accepted attempts a second, all sales together */
 async function warmUp({ sales, connections }: StrategyPoint, context: LoadsContext): Promise<number> {
   const { options, service, generator, end } = context;
-  const { warmupMs } = options;
-  const { quantities } = options;
+  const { warmupMs, quantities } = options;
   if (warmupMs === 0) return warmUpUnitsPerSecond / stockReserve;
-  const units = Math.ceil((mostOf(options) * warmUpUnitsPerSecond * warmupMs) / 1_000 / sales);
+  const units = Math.ceil((quantities.most * warmUpUnitsPerSecond * warmupMs) / 1_000 / sales);
   const load: RateLoad = {
     ...{ url: service.url, saleIds: await createSales(context, sales, units), connections, prefix: 'w' },
-    ...{
-      durationMs: warmupMs,
-      attempts: null,
-      record: false,
-      signal: end,
-      ...(quantities && { quantities }),
-    },
+    ...{ durationMs: warmupMs, attempts: null, record: false, signal: end, quantities },
   };
   const { answers, refused, durationMs } = await generator.run(load);
   return ((answers - refused) / durationMs) * 1_000;
@@ -168,15 +161,14 @@ function capacity(point: StrategyPoint, warmRate: number, context: LoadsContext)
   const { connections, sales } = point;
   const { durationMs, ladder, quantities } = options;
   const orders = Math.ceil((stockReserve * warmRate * durationMs) / 1_000 / sales) + 1_000;
-  const stock = mostOf(options) * Math.max(connections, orders);
+  const stock = quantities.most * Math.max(connections, orders);
   const onSent = (sent: number): void =>
     onStep(`capacity at ${connections} connections, ${number(sent)} attempts`);
   return {
     ...{ load: 'closed', name: ladder.length > 1 ? `c${connections}` : '', point, sales, stock },
     async run(saleIds) {
       const load = { url: service.url, saleIds, connections, prefix: 'b', durationMs, attempts: null };
-      const units = quantities && { quantities };
-      const result = await generator.run({ ...load, ...units, record: true, signal: end, onSent });
+      const result = await generator.run({ ...load, quantities, record: true, signal: end, onSent });
       const { history, strangeAnswers, cpuS, answers, notBusy = 0 } = result;
       const accepted = unitsIn(history);
       const named = history.filter(({ completedUs }) => completedUs !== null).length;
@@ -204,7 +196,6 @@ function sellOut(point: StrategyPoint, seed: number, context: LoadsContext): Loa
   const schedule = poisson({ ratePerSecond, durationMs, seed });
   const users = usersOf(schedule.length, seed);
   const connections = Math.max(1, Math.min(sellOutConnections, schedule.length));
-  const least = quantities?.least ?? 1;
   let accepted = 0;
   let soldOutMs: number | null = null;
   return {
@@ -213,12 +204,12 @@ function sellOut(point: StrategyPoint, seed: number, context: LoadsContext): Loa
       const cpuBefore = process.cpuUsage();
       const { history, strangeAnswers, sending, reasons } = await runOpenLoop({
         ...{ url: service.url, saleId, users, schedule, connections, maxOutstanding, mayWait: true },
-        ...{ requestTimeoutMs, signal: end, ...(quantities && { quantities }) },
+        ...{ requestTimeoutMs, signal: end, quantities },
         onProgress: (completed) => onStep(`sell-out, ${number(completed)} attempts`),
         onAnswer: ({ outcome }, units) => {
           if (outcome === 'accepted') accepted += units;
           const isRefused = outcome === 'sold-out' || outcome === 'not-enough-units';
-          if (isRefused && accepted > stock - least) soldOutMs ??= performance.now();
+          if (isRefused && accepted > stock - quantities.least) soldOutMs ??= performance.now();
           return soldOutMs !== null && performance.now() - soldOutMs >= afterSoldOutMs;
         },
       });
@@ -248,13 +239,7 @@ function k6(script: 'fixed' | 'rush', point: StrategyPoint, seed: number, contex
       onStep(`k6 ${script}`);
       const { history, strangeAnswers, dropped, thresholds, cpuS } = await runK6({
         ...{ url: service.url, saleId, users: usersOf(attempts, seed), script, ratePerSecond, durationMs },
-        ...{
-          connections: point.connections,
-          requestTimeoutMs,
-          folder,
-          signal: end,
-          ...(quantities && { quantities }),
-        },
+        ...{ connections: point.connections, requestTimeoutMs, folder, signal: end, quantities },
       });
       const missed = thresholds.flatMap(({ passed, name }) => (passed ? [] : [name]));
       const scheduled = history.length + dropped;
@@ -267,8 +252,6 @@ function k6(script: 'fixed' | 'rush', point: StrategyPoint, seed: number, contex
   };
 }
 
-const mostOf = ({ quantities }: StrategyOptions): number => quantities?.most ?? 1;
-
 const unitsIn = (history: readonly HistoryRecord[]): number =>
   history.reduce((sum, { outcome, units = 1 }) => (outcome === 'accepted' ? sum + units : sum), 0);
 
@@ -278,6 +261,6 @@ async function createSales(
   stock: number,
 ): Promise<readonly number[]> {
   const ids: number[] = [];
-  for (let n = 0; n < count; n++) ids.push(await createSale(service.url, stock, mostOf(options)));
+  for (let n = 0; n < count; n++) ids.push(await createSale(service.url, stock, options.quantities.most));
   return ids;
 }

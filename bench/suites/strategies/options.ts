@@ -83,7 +83,6 @@ export const strategyOptions = optionsOf(
       warmupMs: given.warmup,
       /** Connections at which capacity is measured; all are ranked at the first one. */
       ladder,
-      /** Null: one unit for each. */
       quantities: quantitiesOf(given.quantity, mistakes),
       /** The sell-out: units, arrivals/s, maximum duration, and duration after the first correct "sold out". */
       stock: given.stock,
@@ -100,13 +99,12 @@ export const strategyOptions = optionsOf(
 );
 export type StrategyOptions = ReturnType<typeof strategyOptions.read>;
 
-/** @returns null for one unit each */
-function quantitiesOf(text: string, mistakes: string[]): Quantities | null {
+function quantitiesOf(text: string, mistakes: string[]): Quantities {
   const [, least = '', most = least] = /^(\d{1,3})(?:-(\d{1,3}))?$/.exec(text) ?? [];
   const range = { least: Number(least), most: Number(most) };
   if (range.least < 1 || range.most < range.least || range.most > limits.maxPerOrder)
     mistakes.push(`--quantity ${text}: takes a number up to ${limits.maxPerOrder}, or a range such as 1-4`);
-  return range.most === 1 ? null : range;
+  return range;
 }
 
 /** The rows of the comparison and the name of the baseline, or the mistake in it. */

@@ -103,12 +103,13 @@ async function plan(
   await needBuild();
   const compared = cellsOf(options);
   if ('mistakes' in compared) return compared;
-  const { points, ladder, isBrief: _isBrief, ...shown } = options;
+  const { points, ladder, isBrief: _isBrief, quantities, ...shown } = options;
   const [lead = 0] = ladder;
   const values = [...ladder].sort((a, b) => a - b);
   const steps = ladder.length > 1 ? { axis: 'connections', values, lead } : null;
   const env = tunable.flatMap((name) => (process.env[name] ? [[name, process.env[name]]] : []));
-  const all = { ...shown, connections: ladder, serviceEnv: Object.fromEntries(env) };
+  const units = quantities.most === 1 ? null : quantities;
+  const all = { ...shown, quantities: units, connections: ladder, serviceEnv: Object.fromEntries(env) };
   return { ...compared, points, control: options.sweep === null, ladder: steps, shown: all };
 }
 

@@ -134,7 +134,7 @@ async function judge(
     const { findings: strange, ...closed } = n === 0 ? postLoad : { ...noPostLoad, findings: [] };
     const facts = {
       stock: one.stock * sales.length,
-      soldOut: sales.every((sale) => reachedStock(sale, options.quantities?.least ?? 1)),
+      soldOut: sales.every((sale) => reachedStock(sale, options.quantities.least)),
       schedule,
       refused,
     };
