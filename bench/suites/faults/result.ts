@@ -15,6 +15,15 @@ export interface StrategyCell extends CellBase {
 
 export type LabCell = StrategyCell | (LockCell & { readonly subject: 'lock' });
 
+/** How a fault strikes a cell. */
+export interface Order {
+  readonly seed: number;
+  readonly folder: string;
+  /** The result of `buildClock`. */
+  readonly clock: string | null;
+  readonly signal: AbortSignal;
+}
+
 /** Why a fault could not be run, in an outcome. */
 export const NOT_RUN = 'could not be run';
 

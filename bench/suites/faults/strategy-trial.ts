@@ -8,20 +8,11 @@ import { noShedding } from '../../../lab/service.ts';
 import { type OpenShop, openShop } from '../../../lab/shop.ts';
 import { buyerName, poisson } from '../../load/attempts.ts';
 import { runOpenLoop } from '../../load/open.ts';
+import type { Order, StrategyCell } from './result.ts';
 import { judgeSale, STEADY_MS, type StrategyTrial } from './sale-verdict.ts';
 
-export interface StrategyOrder {
-  readonly strategy: string;
-  readonly redis: 'single' | 'replicated' | 'cluster';
-  /** Whether this is the control, which sheds no load. The others do, as in a real sale. */
-  readonly unsafe: boolean;
-  /** More environment variables of the service. */
-  readonly env: Readonly<Record<string, string>>;
+export interface StrategyOrder extends Order, Pick<StrategyCell, 'strategy' | 'redis' | 'unsafe' | 'env'> {
   readonly fault: StrategyFault;
-  readonly seed: number;
-  readonly folder: string;
-  readonly clock: string | null;
-  readonly signal: AbortSignal;
 }
 
 const RATE = 60;
@@ -38,6 +29,7 @@ const READ_MS = 250;
 export async function runStrategyTrial(order: StrategyOrder): Promise<StrategyTrial> {
   const { strategy, redis, folder, clock, fault, signal } = order;
   const env = {
+    // The control sheds no load. The others do, as in a real sale.
     ...(order.unsafe ? noShedding : { PAYMENT_WINDOW_S: noShedding.PAYMENT_WINDOW_S }),
     ...order.env,
   };
@@ -56,21 +48,13 @@ async function sellThrough(
   const stock = steady.length + LEFT;
   const trial = await SaleTrial.open(shop, stock, isControl);
   const { url, saleId } = trial;
-  const load = {
-    url,
-    saleId,
-    users,
-    schedule,
-    connections: CONNECTIONS,
-    requestTimeoutMs: TIMEOUT_MS,
-    signal,
-  };
+  const load = { url, saleId, users, schedule, requestTimeoutMs: TIMEOUT_MS, signal };
   let begin = (_originMs: number): void => {};
   const begun = new Promise<number>((resolve) => {
     begin = resolve;
   });
-  const bounds = { maxOutstanding: 2 * CONNECTIONS, mayWait: true, onBegin: begin };
-  const selling = runOpenLoop({ ...load, ...bounds });
+  const bounds = { connections: CONNECTIONS, maxOutstanding: 2 * CONNECTIONS, mayWait: true };
+  const selling = runOpenLoop({ ...load, ...bounds, onBegin: begin });
   const beganMs = await begun;
   const reading = readFreeUnits(`${url}/sales/${saleId}`, beganMs);
   const strikeMs = STRIKE_MS + 500 * seededRandom(seed)();

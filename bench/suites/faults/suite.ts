@@ -27,6 +27,7 @@ import {
   type LabCell,
   lockTrials,
   NOT_RUN,
+  type Order,
   type StrategyCell,
   strategyTrials,
 } from './result.ts';
@@ -123,8 +124,6 @@ function faultsOf(cell: LabCell, clock: string | null, orderOf: (fault: string) 
       runStrategyTrial({ ...cell, fault, ...orderOf(fault.name) }),
   }));
 }
-
-type Order = Pick<Place, 'clock' | 'signal'> & { readonly seed: number; readonly folder: string };
 
 /** Strikes the cell with each fault, a few at a time. */
 async function runTrial(

@@ -10,6 +10,7 @@ import { TcpProxy } from '../../../lab/proxy.ts';
 import { openLabServers } from '../../../lab/servers/open.ts';
 import { findValkey } from '../../../lab/servers/valkey.ts';
 import { CLIENTS, type Client, judgeLock, type LabEvent, type LockTrial } from './history.ts';
+import type { Order } from './result.ts';
 
 /** A busy machine connects too late: a process that cannot open its lock is replaced, as a supervisor does, this often in all. */
 const OPENINGS = 5;
@@ -49,15 +50,11 @@ export class Clients implements AsyncDisposable {
   }
 }
 
-export interface LockOrder {
+export interface LockOrder extends Order {
   readonly lock: LockCell;
   readonly fault: LockFault;
-  readonly seed: number;
-  readonly folder: string;
-  readonly clock: string | null;
   /** Time after the fault to serve all clients, in ms; by default six leases. Later, a client that waits makes the lock "stuck". */
   readonly patienceMs?: number;
-  readonly signal: AbortSignal;
 }
 
 export async function runLockTrial(clients: Clients, order: LockOrder): Promise<LockTrial> {
