@@ -2,7 +2,7 @@
  * A network with a known round-trip time between the service and its stores, and a count of the round trips on it: two proxies
  * in another process, which ends with this one.
  */
-import { type Started, startProgram } from './kit/processes.ts';
+import { startProgram } from './kit/processes.ts';
 import { throughPort } from './proxy.ts';
 
 /** How often a lone attempt waits for a store: alternations of request and answer. */
@@ -16,17 +16,6 @@ export interface FarOptions {
   readonly redisUrl: string;
   /** Time added to each round trip to a store, ms; 0: round trips are only counted. */
   readonly rttMs: number;
-}
-
-export interface FarStores extends Pick<Started, 'pid' | 'died'>, AsyncDisposable {
-  /** Leads through the proxy; user, database and query are unchanged. */
-  readonly databaseUrl: string;
-  readonly redisUrl: string;
-  /** Since the last reset, as `TcpProxy` counts them. */
-  roundTrips(): Promise<RoundTrips>;
-  reset(): Promise<void>;
-  /** Changes the time added to round trips from now on. */
-  delay(rttMs: number): Promise<void>;
 }
 
 interface Endpoint {
@@ -49,8 +38,10 @@ export interface FromProxies {
   readonly trips: readonly number[];
 }
 
+export type FarStores = Awaited<ReturnType<typeof openFarStores>>;
+
 /** @throws when a URL names no host, or the proxies cannot be started */
-export async function openFarStores({ databaseUrl, redisUrl, rttMs }: FarOptions): Promise<FarStores> {
+export async function openFarStores({ databaseUrl, redisUrl, rttMs }: FarOptions) {
   const open = [endpoint(databaseUrl, 5_432), endpoint(redisUrl, 6_379)];
   const program = startProgram<ToProxies, FromProxies>('proxy-process');
   let orders = 0;
@@ -62,16 +53,19 @@ export async function openFarStores({ databaseUrl, redisUrl, rttMs }: FarOptions
   try {
     const [toPostgres, toRedis] = (await order({ open, rttMs })).ports;
     return {
+      /** Leads through the proxy; user, database and query are unchanged. */
       databaseUrl: throughPort(databaseUrl, toPostgres!),
       redisUrl: throughPort(redisUrl, toRedis!),
       pid: program.pid,
       died: program.died,
-      async roundTrips() {
+      /** Since the last reset, as `TcpProxy` counts them. */
+      async roundTrips(): Promise<RoundTrips> {
         const [postgres = 0, redis = 0] = (await order({})).trips;
         return { redis, postgres };
       },
       reset: async () => void (await order({ reset: true })),
-      delay: async (rttMs) => void (await order({ rttMs })),
+      /** Changes the time added to round trips from now on. */
+      delay: async (rttMs: number) => void (await order({ rttMs })),
       [Symbol.asyncDispose]: () => program[Symbol.asyncDispose](),
     };
   } catch (error) {

@@ -19,16 +19,10 @@ export interface CpuTargets {
 }
 
 /** Usage since `startCpu`; null: not readable. */
-export interface CpuUsage {
-  readonly serviceS: number | null;
-  readonly redisS: number | null;
-  readonly postgresS: number | null;
-  readonly redisCommands: number | null;
-  readonly elapsedS: number;
-}
+export type CpuUsage = Awaited<ReturnType<Awaited<ReturnType<typeof startCpu>>>>;
 
 /** Counts from now on. Never throws. @returns a function that ends it */
-export async function startCpu(targets: CpuTargets): Promise<() => Promise<CpuUsage>> {
+export async function startCpu(targets: CpuTargets) {
   const { servicePids, redisUrls, postgresPid } = targets;
   const clients = redisUrls.map(redisClient);
   await Promise.all(clients.map((redis) => redis.connect().catch(() => {})));
@@ -51,7 +45,7 @@ export async function startCpu(targets: CpuTargets): Promise<() => Promise<CpuUs
   return async () => {
     const after = await read();
     for (const redis of clients) redis.disconnect();
-    const grown = (key: Exclude<keyof CpuUsage, 'elapsedS'>, own = 0): number | null => {
+    const grown = (key: Exclude<keyof typeof before, 'elapsedS'>, own = 0): number | null => {
       const more = after[key] - before[key] - own;
       return Number.isNaN(more) ? null : Math.max(0, more);
     };

@@ -21,15 +21,6 @@ export interface ClusterMember {
   restart(): Promise<void>;
 }
 
-export interface RedisCluster extends AsyncDisposable {
-  /** redis+cluster://… */
-  readonly url: string;
-  /** The masters first. */
-  readonly members: readonly ClusterMember[];
-  /** Waits until `holds` is true for all members. */
-  everywhere<T>(probe: (of: ClusterMember) => Promise<T>, holds: (value: T) => boolean): Promise<void>;
-}
-
 /**
  * Opens the ways to a member, which announces their ports.
  * @param address source of the member's connections to others
@@ -48,16 +39,13 @@ const ARGS = [...eagerPrimary, '--repl-ping-replica-period', '1', '--cluster-ena
 export const NODE_TIMEOUT_MS = 1_000;
 const FAILOVER = ['--cluster-node-timeout', `${NODE_TIMEOUT_MS}`, '--cluster-replica-validity-factor', '0'];
 
+export type RedisCluster = Awaited<ReturnType<typeof startRedisCluster>>;
+
 /**
  * @param replicas of each master
  * @param ways to the members; by default others reach them directly
  */
-export async function startRedisCluster(
-  folder: string,
-  masters: number,
-  replicas: number,
-  ways?: Ways,
-): Promise<RedisCluster> {
+export async function startRedisCluster(folder: string, masters: number, replicas: number, ways?: Ways) {
   const more = replicas > 0 ? FAILOVER : [];
   const members: ClusterMember[] = [];
   const stop = async () => {
@@ -73,9 +61,13 @@ export async function startRedisCluster(
     throw error;
   }
   return {
+    /** redis+cluster://… */
     url: `redis+cluster://${members.map(({ port }) => `127.0.0.1:${port}`).join(',')}`,
-    members,
-    everywhere: (probe, holds) => everywhere(members, probe, holds),
+    /** The masters first. */
+    members: members as readonly ClusterMember[],
+    /** Waits until `holds` is true for all members. */
+    everywhere: <T>(probe: (of: ClusterMember) => Promise<T>, holds: (value: T) => boolean) =>
+      everywhere(members, probe, holds),
     [Symbol.asyncDispose]: stop,
   };
 }

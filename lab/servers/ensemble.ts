@@ -13,16 +13,6 @@ import { eventually } from '../kit/eventually.ts';
 import { TcpProxy } from '../proxy.ts';
 import { startZookeeper, type ZookeeperServer } from './zookeeper-server.ts';
 
-export interface Ensemble extends AsyncDisposable {
-  readonly servers: readonly ZookeeperServer[];
-  /** The index of the server that leads. @throws when none does for 90 s */
-  leader(): Promise<number>;
-  /** Loses all bytes between a server and the others. Clients still reach the server. */
-  cutOff(server: number): void;
-  /** Ends every cut. */
-  rejoin(): void;
-}
-
 const IDS = [1, 2, 3] as const;
 /** A server binds its quorum port only when it leads. On 127.0.0.1 another process may have the port by then. */
 const HOST = '127.0.0.2';
@@ -49,7 +39,7 @@ export async function startEnsemble(
   settings: Readonly<Record<string, string | number>>,
   java: readonly string[],
   environment: (server: number) => Readonly<Record<string, string>>,
-): Promise<Ensemble> {
+) {
   const ports = await Promise.all(IDS.map(async () => [await freePort(), await freePort()] as const));
   const ways: Way[] = [];
   const lead = async (from: number, to: number, port: number): Promise<number> => {
@@ -88,10 +78,13 @@ export async function startEnsemble(
   };
   return {
     servers,
+    /** The index of the server that leads. @throws when none does for 90 s */
     leader: async () => (await eventually(leaders, ({ length }) => length === 1))[0]!,
-    cutOff(server) {
+    /** Loses all bytes between a server and the others. Clients still reach the server. */
+    cutOff(server: number) {
       for (const { ids, proxy } of ways) if (ids.includes(server + 1)) proxy.set('black-hole');
     },
+    /** Ends every cut. */
     rejoin() {
       for (const { proxy } of ways) proxy.set('pass');
     },

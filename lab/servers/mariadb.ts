@@ -27,14 +27,6 @@ const isRoot = process.getuid?.() === 0;
 const FOLDERS = ['/usr/sbin', '/usr/bin', '/usr/local/bin', '/opt/homebrew/bin'];
 const find = (name: string): string | null => findProgram(name, { folders: FOLDERS });
 
-export interface Mariadb extends AsyncDisposable {
-  readonly version: string;
-  /** A connection to `name`, which the caller ends. */
-  connect(name: string): Promise<Connection>;
-  /** Makes an empty database. Disposing drops it. */
-  database(name: string): Promise<AsyncDisposable>;
-}
-
 /** @returns null when it is there or could be installed, or why not and what to do */
 export async function whyNoMariadb(url = process.env.MARIADB_URL): Promise<string | null> {
   if (url || find('mariadbd') !== null) return null;
@@ -45,11 +37,13 @@ export async function whyNoMariadb(url = process.env.MARIADB_URL): Promise<strin
   return failed === null ? null : `MariaDB could not be installed: ${how}\n${failed}`;
 }
 
+export type Mariadb = Awaited<ReturnType<typeof openMariadb>>;
+
 /**
  * @param folder an empty one
  * @param url of a running server whose user may create databases; by default MARIADB_URL, or one is started
  */
-export async function openMariadb(folder: string, url = process.env.MARIADB_URL): Promise<Mariadb> {
+export async function openMariadb(folder: string, url = process.env.MARIADB_URL) {
   const local = url ? null : await start(folder);
   const uri = url ?? local!.url;
   const connect = (name?: string) => {
@@ -63,8 +57,10 @@ export async function openMariadb(folder: string, url = process.env.MARIADB_URL)
   const [rows] = await once((connection) => connection.query('SELECT version() AS version'));
   return {
     version: (rows as { readonly version: string }[])[0]!.version,
+    /** A connection to a database, which the caller ends. */
     connect,
-    async database(name) {
+    /** Makes an empty database. Disposing drops it. */
+    async database(name: string) {
       await once((connection) => connection.query(`CREATE DATABASE ${name}`));
       return {
         async [Symbol.asyncDispose]() {

@@ -11,14 +11,11 @@ const START_MS = 30_000;
 const IGNORED =
   'statement_timeout,lock_timeout,idle_in_transaction_session_timeout,options,extra_float_digits';
 
-export interface PgBouncer extends AsyncDisposable {
-  /** Of the same database, through PgBouncer, whose connections have the user of the given URL. */
-  readonly url: string;
-}
-
 /** @returns its path; null: it is not installed */
 export const findPgBouncer = (): string | null =>
   findProgram('pgbouncer', { folders: ['/usr/sbin', '/usr/bin'] });
+
+export type PgBouncer = Awaited<ReturnType<typeof openPgBouncer>>;
 
 /** @param folder an empty one @param settings of its section [pgbouncer] */
 export async function openPgBouncer(
@@ -26,7 +23,7 @@ export async function openPgBouncer(
   postgresUrl: string,
   folder: string,
   settings: Readonly<Record<string, string>>,
-): Promise<PgBouncer> {
+) {
   const { hostname, port: serverPort, username, password } = new URL(postgresUrl);
   const port = await freePort();
   const own = {
@@ -45,6 +42,7 @@ export async function openPgBouncer(
   );
   await untilServes(server, 'PgBouncer', START_MS, () => accepts(port));
   return {
+    /** Of the same database, through PgBouncer, whose connections have the user of the given URL. */
     url: Object.assign(new URL(postgresUrl), { port: String(port) }).href,
     [Symbol.asyncDispose]: () => server.kill(),
   };

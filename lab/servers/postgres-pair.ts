@@ -30,33 +30,12 @@ export interface PairOptions {
   readonly environment?: Readonly<Record<string, string>>;
 }
 
-export interface PostgresPair extends AsyncDisposable {
-  /** postgresql://…@h1:p1,h2:p2/…?target_session_attrs=read-write */
-  readonly url: string;
-  /** Where the first primary listens, past the proxies. */
-  readonly port: number;
-  /** URL of the current primary, past the proxies. */
-  currentUrl(): string;
-  /** Connections to the primary; each test asks anew. */
-  sql(): pg.Pool;
-  /** From now on the standby gets nothing, and no server notices. @param caughtUp waits until it has everything */
-  cutReplication(caughtUp?: boolean): Promise<void>;
-  /** Ends the first primary, or cuts it off. */
-  end(how: Ending): Promise<void>;
-  /** Starts the first primary again. */
-  restart(): Promise<void>;
-  /** Ends every cut. */
-  rejoin(): void;
-  /** Promotes the standby, once. @returns its port, past the proxies */
-  promote(): Promise<number>;
-  /** Ends the primary, and promotes the standby. */
-  failOver(how: Ending): Promise<void>;
-}
-
 /** `cut`: it runs on, and neither services nor the standby reach it. */
 export type Ending = 'kill' | 'cut' | 'stop';
 
-export async function openPostgresPair(options: PairOptions): Promise<PostgresPair> {
+export type PostgresPair = Awaited<ReturnType<typeof openPostgresPair>>;
+
+export async function openPostgresPair(options: PairOptions) {
   const folder = options.folder ?? (await temporaryFolder('stampede-pair-'));
   await mkdir(folder, { recursive: true });
   const servers = await startServers(folder, options);
@@ -75,31 +54,42 @@ export async function openPostgresPair(options: PairOptions): Promise<PostgresPa
   const [toPrimary, toStandby] = [await TcpProxy.open({ port }), await TcpProxy.open({ port: standby.port })];
   const url = new URL(primary.url());
   const hosts = `127.0.0.1:${toPrimary.port},127.0.0.1:${toStandby.port}`;
+  /** Ends the first primary, or cuts it off. */
   const end = async (how: Ending): Promise<void> => {
     if (how === 'cut') for (const one of [toPrimary, link]) one.set('black-hole');
     else await primary[how]();
   };
+  /** Promotes the standby, once. @returns its port, past the proxies */
   const promote = async (): Promise<number> => {
     promotion ??= administer(standby, 'SELECT pg_promote()');
     await promotion;
     return standby.port;
   };
   return {
-    ...{ port, end, promote },
+    /** Where the first primary listens, past the proxies. */
+    port,
+    ...{ end, promote },
+    /** postgresql://…@h1:p1,h2:p2/…?target_session_attrs=read-write */
     url: `${url.href.replace(url.host, hosts)}?target_session_attrs=read-write`,
+    /** URL of the current primary, past the proxies. */
     currentUrl: () => current().url(),
+    /** Connections to the primary; each test asks anew. */
     sql: () => poolOf(current()),
+    /** From now on the standby gets nothing, and no server notices. @param caughtUp waits until it has everything */
     async cutReplication(caughtUp = true) {
       if (caughtUp) await untilCaughtUp(primary);
       link.set('lose-replies');
     },
+    /** Starts the first primary again. */
     async restart() {
       primary = await start();
     },
+    /** Ends every cut. */
     rejoin() {
       for (const one of [toPrimary, link]) one.set('pass');
     },
-    async failOver(how) {
+    /** Ends the primary, and promotes the standby. */
+    async failOver(how: Ending) {
       await end(how);
       await promote();
     },

@@ -28,35 +28,6 @@ const PORT_TRIES = 5;
 /** Longer than a failover on a slow machine, with a second try of the Sentinels. */
 const PATIENCE_MS = 120_000;
 
-export interface Sentinels extends AsyncDisposable {
-  /** redis+sentinel://… */
-  readonly url: string;
-  /** The first primary, then its replicas. */
-  readonly servers: readonly RedisServer[];
-  /** The ports that clients learn, of the same servers. */
-  readonly ports: readonly number[];
-  /** The server that the Sentinels call the primary now. */
-  primary(): Promise<RedisServer>;
-  /** A client of the primary. The caller disconnects it. */
-  client(): Promise<Redis>;
-  /** Cuts a server off: what is sent to it, or by it, is lost. */
-  cut(server: RedisServer): void;
-  /** Pauses the URL's first Sentinel, which clients ask first. @returns what resumes it */
-  freezeFirst(): () => void;
-  /** Sets how long a server has to be silent before a Sentinel calls it down. */
-  setDownAfter(ms: number): Promise<void>;
-  /** Ends the cut. */
-  heal(server: RedisServer): void;
-  /** From now on the replicas get nothing that the primary writes, and no server notices. */
-  cutReplication(): Promise<void>;
-  /** Starts a killed server again, on its port, as a replica. */
-  restart(server: RedisServer): Promise<void>;
-  /** Has the Sentinels promote the replica, as an operator does before maintenance, and waits until they have. */
-  switchOver(): Promise<void>;
-  /** Waits until another server than `old` is the primary. */
-  untilPromoted(old: RedisServer): Promise<void>;
-}
-
 export interface SentinelOptions {
   /** Time until the Sentinels undo `cutReplication`; by default 3 s. */
   readonly failoverTimeoutMs?: number;
@@ -69,7 +40,9 @@ export interface SentinelOptions {
   readonly program?: string;
 }
 
-export async function openSentinels(options: SentinelOptions = {}): Promise<Sentinels> {
+export type Sentinels = Awaited<ReturnType<typeof openSentinels>>;
+
+export async function openSentinels(options: SentinelOptions = {}) {
   const { failoverTimeoutMs = 3_000, replicas = 1, downAfterMs = DOWN_AFTER_MS } = options;
   const folder = await temporaryFolder('stampede-sentinel-');
   const { servers, links, linkOf, start } = startServers(folder, options);
@@ -104,31 +77,44 @@ export async function openSentinels(options: SentinelOptions = {}): Promise<Sent
     return servers.find((server) => linkOf(server).port === port)!;
   };
   return {
+    /** redis+sentinel://… */
     url: `redis+sentinel://${ports.map((port) => `127.0.0.1:${port}`).join(',')}/${SERVICE}`,
-    servers,
+    /** The first primary, then its replicas. */
+    servers: servers as readonly RedisServer[],
+    /** The ports that clients learn, of the same servers. */
     ports: links.map(({ port }) => port),
+    /** The server that the Sentinels call the primary now. */
     primary,
+    /** A client of the primary. The caller disconnects it. */
     async client() {
       const client = new Redis((await primary()).port);
       client.on('error', () => {}); // the command in flight fails as well
       return client;
     },
-    cut: (server) => linkOf(server).set('black-hole'),
+    /** Cuts a server off: what is sent to it, or by it, is lost. */
+    cut: (server: RedisServer): void => void linkOf(server).set('black-hole'),
+    /** Pauses the URL's first Sentinel, which clients ask first. @returns what resumes it */
     freezeFirst() {
       process.kill(processes[0]!.pid, 'SIGSTOP');
       return () => process.kill(processes[0]!.pid, 'SIGCONT');
     },
-    setDownAfter: (ms) => setOption(ports, 'down-after-milliseconds', ms),
-    heal: (server) => linkOf(server).set('pass'),
+    /** Sets how long a server has to be silent before a Sentinel calls it down. */
+    setDownAfter: (ms: number) => setOption(ports, 'down-after-milliseconds', ms),
+    /** Ends the cut. */
+    heal: (server: RedisServer): void => void linkOf(server).set('pass'),
+    /** From now on the replicas get nothing that the primary writes, and no server notices. */
     async cutReplication() {
       const old = await primary();
       for (const server of servers.filter((one) => one !== old))
         replicationLinks.push(await followThroughLink(server, old));
       for (const link of replicationLinks) link.set('lose-replies');
     },
-    restart: async (server) => start(servers.indexOf(server), await address(), server.port),
+    /** Starts a killed server again, on its port, as a replica. */
+    restart: async (server: RedisServer) => start(servers.indexOf(server), await address(), server.port),
+    /** Has the Sentinels promote the replica, as an operator does before maintenance, and waits until they have. */
     switchOver: () => switchOver(sentinel, address),
-    async untilPromoted(old) {
+    /** Waits until another server than `old` is the primary. */
+    async untilPromoted(old: RedisServer) {
       await eventually(address, (port) => port !== linkOf(old).port, PATIENCE_MS);
     },
     async [Symbol.asyncDispose]() {

@@ -12,25 +12,13 @@ const jars = ['/usr/share/java/zookeeper.jar', '/usr/share/java/slf4j-simple.jar
 const zookeeperMs = 60_000;
 const askMs = 2_000;
 
-export interface ZookeeperServer {
-  readonly url: string;
-  readonly port: number;
-  readonly pid: number;
-  /** The folder with its data. */
-  readonly data: string;
-  /** The reply to a four-letter command, as much of it as came in time. */
-  ask(word: string): Promise<string>;
-  /** SIGKILL; the data stays for `start`. */
-  kill(): Promise<void>;
-  /** Restarts a killed server on its port and data. */
-  start(): Promise<void>;
-}
-
 /** @returns null when it can be started, or how to install it */
 export function whyNoZookeeper(): string | null {
   if (existsSync(jars[0]!) && findProgram('java') !== null) return null;
   return 'no ZooKeeper on this machine: apt-get install zookeeper default-jre-headless (Debian, Ubuntu)';
 }
+
+export type ZookeeperServer = Awaited<ReturnType<typeof startZookeeper>>;
 
 /**
  * Starts ZooKeeper in an empty folder, on the loopback, and waits until it serves.
@@ -43,7 +31,7 @@ export async function startZookeeper(
   changes: Readonly<Record<string, string | number>> = {},
   java: readonly string[] = [],
   environment: Readonly<Record<string, string>> = {},
-): Promise<ZookeeperServer> {
+) {
   const port = await freePort();
   const dataDir = join(folder, 'data');
   await mkdir(dataDir, { recursive: true });
@@ -64,11 +52,15 @@ export async function startZookeeper(
   };
   await start();
   return {
-    ...{ url: `127.0.0.1:${port}`, port, data: dataDir, start },
+    ...{ url: `127.0.0.1:${port}`, port, data: dataDir },
+    /** Restarts a killed server on its port and data. */
+    start,
     get pid() {
       return server.pid;
     },
-    ask: (word) => ask(port, word),
+    /** The reply to a four-letter command, as much of it as came in time. */
+    ask: (word: string) => ask(port, word),
+    /** SIGKILL; the data stays for `start`. */
     kill: () => server.kill(),
   };
 }
