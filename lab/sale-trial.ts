@@ -1,7 +1,6 @@
 /** One sale in a separate shop: customers come ─▶ strike ─▶ heal ─▶ audit. The load is the caller's. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type AuditReport, audit } from './audit/audit.ts';
-import type { OrderRow } from './audit/check.ts';
+import { audit } from './audit/audit.ts';
 import { readStores, settle } from './audit/reader.ts';
 import { createSale } from './clients/admin.ts';
 import { OUTAGE_MS, type StrategyFault } from './faults/strategy-fault.ts';
@@ -12,13 +11,7 @@ import type { OpenShop } from './shop.ts';
 const REPAIR_MS = 15_000;
 const POLL_MS = 500;
 
-export interface Judgement {
-  readonly report: AuditReport;
-  /** Time from the end of the load until the stores settled. */
-  readonly settledMs: number;
-  /** The sale's orders in Postgres. */
-  readonly orders: readonly OrderRow[];
-}
+export type Judgement = Readonly<Awaited<ReturnType<SaleTrial['judge']>>>;
 
 export class SaleTrial {
   readonly saleId: number;
@@ -46,7 +39,7 @@ export class SaleTrial {
   }
 
   /** Audits the sale after the load. Waits for repairs in progress, which are not errors, and stops the service. */
-  async judge(history: readonly HistoryRecord[]): Promise<Judgement> {
+  async judge(history: readonly HistoryRecord[]) {
     const stores = await this.#shop.stores();
     const endedMs = performance.now();
     const settled = await settle(stores, [this.saleId]);
@@ -60,6 +53,12 @@ export class SaleTrial {
     const { postgres } = snapshot;
     const all = 'unreadable' in postgres ? [] : postgres.orders;
     const orders = all.filter(({ saleId }) => saleId === this.saleId);
-    return { report: audit(history, snapshot), settledMs, orders };
+    return {
+      report: audit(history, snapshot),
+      /** Time from the end of the load until the stores settled. */
+      settledMs,
+      /** The sale's orders in Postgres. */
+      orders,
+    };
   }
 }

@@ -43,27 +43,10 @@ interface Figure {
   readonly noise: number;
 }
 
-/** A figure in both runs: its medians over the rounds, and the quotient after ÷ before. */
-export interface Change extends Pick<Figure, 'row' | 'metric' | 'isBaseline'> {
-  readonly before: number;
-  readonly after: number;
-  readonly quotient: Interval;
-  /** The baseline's own changes say how fast the machine was, and never count. */
-  readonly verdict: 'better' | 'worse' | 'tie';
-}
+export type ComparisonReport = Readonly<ReturnType<typeof compareResults>>;
+type Change = Readonly<ReturnType<ReturnType<typeof changeOf>>[number]>;
 
-export interface ComparisonReport {
-  readonly marginPercent: number;
-  /** What makes the two runs less comparable. */
-  readonly warnings: readonly string[];
-  /** Null: nothing is divided, and every change includes the machine's speed. */
-  readonly baseline: string | null;
-  readonly changes: readonly Change[];
-  /** Rows whose audit became worse: "lua (audit pass → fail)"; cells that must fail are left out. */
-  readonly audits: readonly string[];
-}
-
-export function compareResults(before: Results, after: Results, marginPercent: number): ComparisonReport {
+export function compareResults(before: Results, after: Results, marginPercent: number) {
   const runs = [before, after];
   const isCell = (name: string | null) =>
     runs.every(({ summary }) => summary.some(({ cell }) => cell === name));
@@ -79,7 +62,14 @@ export function compareResults(before: Results, after: Results, marginPercent: n
   const weak = [...weaknesses('before', before), ...weaknesses('after', after)];
   const suspicion = baseline === null ? ['there is no common baseline'] : suspicions(baseline, changes);
   const warnings = [...differences(before, after), ...weak, ...suspicion, ...missing];
-  return { marginPercent, baseline, changes, warnings, audits: auditsOf(before, after, nameOf) };
+  return {
+    ...{ marginPercent, changes },
+    /** Null: nothing is divided, and every change includes the machine's speed. */
+    baseline,
+    /** What makes the two runs less comparable. */
+    warnings,
+    audits: auditsOf(before, after, nameOf),
+  };
 }
 
 const at = (point: Point): string =>
@@ -138,25 +128,27 @@ function fromNothing(now: readonly number[], old: readonly number[]): Interval |
   return { median: Infinity, low: Infinity, high: Infinity, rounds: Math.min(now.length, old.length) };
 }
 
-const changeOf =
-  (old: Figure, marginPercent: number) =>
-  (now: Figure): Change[] => {
-    const bare = quotientOfMedians(now.divided, old.divided) ?? fromNothing(now.divided, old.divided);
-    if (bare === null) return [];
-    const { row, metric, isBaseline } = old;
-    const noise = (old.noise + now.noise) / 2;
-    const quotient = { ...bare, low: bare.low * (1 - noise), high: bare.high * (1 + noise) };
-    const spansOne = quotient.low <= 1 && quotient.high >= 1;
-    const isSmall = Math.abs(quotient.median - 1) <= marginPercent / 100;
-    const counts = !isBaseline && metric.better !== null && quotient.rounds > 1 && !spansOne && !isSmall;
-    const isBetter = quotient.median > 1 === (metric.better === 'higher');
-    const verdict = counts ? (isBetter ? 'better' : 'worse') : 'tie';
-    return [
-      { row, metric, isBaseline, before: median(old.plain), after: median(now.plain), quotient, verdict },
-    ];
-  };
+/**
+ * A figure in both runs: its medians over the rounds, and the quotient after ÷ before. The baseline's own changes say how fast the
+ * machine was, and never count.
+ */
+const changeOf = (old: Figure, marginPercent: number) => (now: Figure) => {
+  const bare = quotientOfMedians(now.divided, old.divided) ?? fromNothing(now.divided, old.divided);
+  if (bare === null) return [];
+  const { row, metric, isBaseline } = old;
+  const noise = (old.noise + now.noise) / 2;
+  const quotient = { ...bare, low: bare.low * (1 - noise), high: bare.high * (1 + noise) };
+  const spansOne = quotient.low <= 1 && quotient.high >= 1;
+  const isSmall = Math.abs(quotient.median - 1) <= marginPercent / 100;
+  const counts = !isBaseline && metric.better !== null && quotient.rounds > 1 && !spansOne && !isSmall;
+  const isBetter = quotient.median > 1 === (metric.better === 'higher');
+  const verdict: 'better' | 'worse' | 'tie' = counts ? (isBetter ? 'better' : 'worse') : 'tie';
+  return [
+    { row, metric, isBaseline, before: median(old.plain), after: median(now.plain), quotient, verdict },
+  ];
+};
 
-/** The control runs the baseline, so its audit counts, too. */
+/** Rows whose audit became worse: "lua (audit pass → fail)"; cells that must fail are left out. The control runs the baseline, so it counts. */
 function auditsOf(before: Results, after: Results, nameOf: NameOf): string[] {
   const badness = (row: SummaryRow): number => ['unknown', 'fail'].indexOf(row.verdict ?? '') + 1;
   return before.summary.flatMap((old) => {

@@ -40,14 +40,8 @@ const page = `<!doctype html>
 </html>
 `;
 
-export interface RaceServer extends AsyncDisposable {
-  readonly url: string;
-  /** Sends a view to every page. */
-  show(view: RaceView): void;
-}
-
 /** @param port 0: a free one. @throws when it is taken */
-export async function openServer(race: Race, port: number): Promise<RaceServer> {
+export async function openServer(race: Race, port: number) {
   const viewers = new Set<Response>();
   const send = (response: Response, view: RaceView): void => {
     // A slow page misses intermediate views.
@@ -76,7 +70,8 @@ export async function openServer(race: Race, port: number): Promise<RaceServer> 
   });
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    show: (view) => {
+    /** Sends a view to every page. */
+    show: (view: RaceView): void => {
       for (const viewer of viewers) send(viewer, view);
     },
     async [Symbol.asyncDispose]() {

@@ -23,21 +23,9 @@ export interface StoresOptions {
   readonly say: (line: string) => void;
 }
 
-/** The empty stores of one trial. Disposing drops its database. */
-interface TrialStores extends AsyncDisposable {
-  readonly databaseUrl: string;
-  readonly redisUrl: string;
-}
+export type BenchStores = Awaited<ReturnType<typeof openStores>>;
 
-export interface BenchStores extends AsyncDisposable {
-  readonly versions: { readonly postgres: string; readonly redis: string };
-  /** The postmaster's pid; null: Postgres was given, and may run elsewhere. */
-  readonly postgresPid: number | null;
-  /** Makes a database and empties Redis. `name` distinguishes the databases of a run. */
-  fresh(name: string): Promise<TrialStores>;
-}
-
-export async function openStores(options: StoresOptions): Promise<BenchStores> {
+export async function openStores(options: StoresOptions) {
   const { keep, mayDelete, say } = options;
   const [postgres, redis] = [options.databaseUrl === undefined, options.redisUrl === undefined];
   const folder = await temporaryFolder('stampede-bench-');
@@ -60,8 +48,10 @@ export async function openStores(options: StoresOptions): Promise<BenchStores> {
     const run = Date.now().toString(36);
     return {
       versions,
+      /** The postmaster's pid; null: Postgres was given, and may run elsewhere. */
       postgresPid: postgres ? await readPostgresPid(databaseUrl) : null,
-      fresh: (name) =>
+      /** Makes a database and empties Redis. `name` distinguishes the databases of a run. */
+      fresh: (name: string) =>
         freshStores({ databaseUrl, redisUrl }, { name: `${run}_${name}`, keep, ownRedis: redis }),
       [Symbol.asyncDispose]: stop,
     };
@@ -71,10 +61,11 @@ export async function openStores(options: StoresOptions): Promise<BenchStores> {
   }
 }
 
+/** The empty stores of one trial. Disposing drops its database. */
 async function freshStores(
   { databaseUrl, redisUrl }: { readonly databaseUrl: string; readonly redisUrl: string },
   { name, keep, ownRedis }: { readonly name: string; readonly keep: boolean; readonly ownRedis: boolean },
-): Promise<TrialStores> {
+) {
   const database = `stampede_bench_${name}`;
   const onServer = (text: string) => withPostgres(databaseUrl, (client) => client.query(text));
   const clearRedis = () =>

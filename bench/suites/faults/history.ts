@@ -15,30 +15,7 @@ export type LabEvent = HolderEvent & { readonly client: Client };
 /** From and to, in ms from the first request. */
 export type Span = readonly [fromMs: number, toMs: number];
 
-export interface LockTrial {
-  readonly word: 'one holder' | 'fenced' | 'two holders' | 'stuck';
-  readonly twoHoldersMs: number;
-  /** When the lock signalled its loss to a holder: before the first late write, after it, or never; null: none was lost. */
-  readonly signalled: 'in time' | 'late' | 'never' | null;
-  /** Late writes that a counter accepts without a fence, and with it. */
-  readonly lateWrites: number;
-  readonly fencedWrites: number;
-  /** The longest time in which a client waited and none acted as the holder; to the end if a client was not served. */
-  readonly idleMs: number;
-  /** Why the first client was never granted the lock; null: it was. */
-  readonly refused: string | null;
-  readonly lanes: readonly Lane[];
-  readonly band: Span;
-  readonly endMs: number;
-}
-
-/** One client, as a picture shows it. */
-export interface Lane {
-  readonly client: Client;
-  readonly asked: number | null;
-  readonly held: readonly Span[];
-  readonly lost: number | null;
-}
+export type LockTrial = Readonly<ReturnType<typeof judgeLock>>;
 
 /** After this long without a write, a holder is absent. */
 const ABSENT_MS = 150;
@@ -56,11 +33,7 @@ interface Claim {
  * @param band when the fault struck and was healed, in ns
  * @param endNs when the trial ended
  */
-export function judgeLock(
-  events: readonly LabEvent[],
-  band: readonly [number, number],
-  endNs: number,
-): LockTrial {
+export function judgeLock(events: readonly LabEvent[], band: readonly [number, number], endNs: number) {
   const sorted = [...events].sort((a, b) => a.ns - b.ns);
   const zeroNs = sorted[0]?.ns ?? band[0];
   const ms = (ns: number): number => Math.round((ns - zeroNs) / 1e5) / 10;
@@ -79,25 +52,29 @@ export function judgeLock(
   const endMs = ms(endNs);
   const spans = claims.map(spansOf);
   const twoHoldersMs = overlap(spans);
-  const { lateWrites, fencedWrites, signalled } = late(claims);
+  const { lateWrites, fencedWrites, signalled } = lateWritesOf(claims);
   const isGranted = (name: Client) => claims.some(({ client }) => client === name);
   const refusal = sorted.find((event) => event.client === 'A' && event.kind === 'refused');
   const isServed = isGranted('B') && isGranted('C') && (isGranted('A') || refusal !== undefined);
   const isFenced = claims.every(({ token }) => token !== null) && fencedWrites === 0;
+  const late = isFenced ? 'fenced' : 'two holders';
   return {
-    word: lateWrites > 0 ? (isFenced ? 'fenced' : 'two holders') : isServed ? 'one holder' : 'stuck',
+    word: lateWrites > 0 ? late : isServed ? 'one holder' : 'stuck',
     ...{ twoHoldersMs, signalled, lateWrites, fencedWrites },
+    /** The longest time in which a client waited and none acted as the holder; to the end if a client was not served. */
     idleMs: idle(spans.flat(), asked, isServed ? null : endMs),
+    /** Why the first client was never granted the lock; null: it was. */
     refused: isGranted('A') || refusal?.kind !== 'refused' ? null : refusal.reason,
+    /** The clients, as a picture shows them. */
     lanes: CLIENTS.map((client) => ({
       client,
       asked: asked.get(client) ?? null,
       held: spans.filter((_, n) => claims[n]!.client === client).flat(),
       lost: claims.find((claim) => claim.client === client && claim.lostMs !== null)?.lostMs ?? null,
     })),
-    band: [ms(band[0]), ms(band[1])],
+    band: [ms(band[0]), ms(band[1])] satisfies Span,
     endMs,
-  };
+  } as const;
 }
 
 function spansOf({ grantedMs, writes }: Claim): Span[] {
@@ -116,15 +93,18 @@ function overlap(spans: readonly (readonly Span[])[]): number {
   return Math.round(both.reduce((sum, ms) => sum + ms, 0));
 }
 
-/** Counts late writes, and those that a counter with tokens accepts; says when losses were signalled. */
-function late(claims: readonly Claim[]): Pick<LockTrial, 'lateWrites' | 'fencedWrites' | 'signalled'> {
+/**
+ * Counts late writes that a counter accepts without a fence, and with it. `signalled`: when the lock signalled its loss to a holder,
+ * before the first late write, after it, or never; null: none was lost.
+ */
+function lateWritesOf(claims: readonly Claim[]) {
   const writes = claims
     .flatMap((claim, n) => claim.writes.map((at) => ({ claim, n, at })))
     .sort((a, b) => a.at - b.at);
   let highest = Number.NEGATIVE_INFINITY;
   let lateWrites = 0;
   let fencedWrites = 0;
-  const seen = new Set<'in time' | 'late' | 'never'>();
+  const seen = new Set<'late' | 'never'>();
   for (const { claim, n, at } of writes) {
     const isLate = claims.some(({ writes: [first] }, m) => m > n && first !== undefined && first < at);
     const passes = claim.token === null || claim.token >= highest;
@@ -135,8 +115,9 @@ function late(claims: readonly Claim[]): Pick<LockTrial, 'lateWrites' | 'fencedW
     seen.add(claim.lostMs === null ? 'never' : 'late');
   }
   const isSignalled = claims.some((claim, n) => n < claims.length - 1 && claim.lostMs !== null);
-  const worst = (['never', 'late'] as const).find((one) => seen.has(one)) ?? (isSignalled ? 'in time' : null);
-  return { lateWrites, fencedWrites, signalled: worst };
+  const unsignalled = (['never', 'late'] as const).find((one) => seen.has(one));
+  const signalled = unsignalled ?? (isSignalled ? ('in time' as const) : null);
+  return { lateWrites, fencedWrites, signalled };
 }
 
 /** @param stuckMs the end, if a client still waited then */

@@ -6,23 +6,7 @@ import type { AttemptOutcome, HistoryRecord } from '../../../lab/history.ts';
 import type { Judgement } from '../../../lab/sale-trial.ts';
 import type { Lanes } from '../../kit/suite.ts';
 
-export interface StrategyTrial {
-  /** Lost: the fault loses accepted orders, and nothing else is wrong. */
-  readonly word: 'kept' | 'lost' | 'oversold' | 'broken' | 'not audited';
-  /** The longest time between two accepted attempts while customers came steadily. */
-  readonly silentMs: number;
-  /** Attempts without a known outcome, and how many of them became orders. */
-  readonly unknown: number;
-  readonly unknownPlaced: number;
-  /** From the end of the load until no reservation and no change for Redis was pending. */
-  readonly settledMs: number;
-  /** 5xx other than 503. */
-  readonly errors: number;
-  /** How consistent the answers were; null: the control, a fault that loses orders, or no audit. */
-  readonly consistency: Consistency['verdict'] | null;
-  readonly findings: readonly string[];
-  readonly picture: Lanes;
-}
+export type StrategyTrial = Readonly<ReturnType<typeof judgeSale>>;
 
 export interface Sold {
   readonly stock: number;
@@ -52,26 +36,34 @@ export function judgeSale(
   { stock, history, reads }: Sold,
   { fault, isControl, band }: Struck,
   { report, settledMs, orders }: Judgement,
-): StrategyTrial {
+) {
   const buyers = new Set(orders.map(({ userId }) => userId));
   const isLeftOut = isControl || fault.loses || report.verdict === 'unknown';
   const consistency = isLeftOut ? null : consistencyOf(stock, history, reads, orders);
   const unknown = history.filter(({ result }) => result === 'info');
   return {
     word: consistency?.verdict === 'inconsistent' ? 'broken' : wordOf(report, fault.loses === true),
+    /** The longest time between two accepted attempts while customers came steadily. */
     silentMs: longestSilence(history),
+    /** From the end of the load until no reservation and no change for Redis was pending. */
     settledMs,
+    /** Attempts without a known outcome, and how many of them became orders. */
     unknown: unknown.length,
     unknownPlaced: unknown.filter(({ userId }) => buyers.has(userId)).length,
+    /** 5xx other than 503. */
     errors: history.filter(({ status }) => status !== null && status >= 500 && status !== 503).length,
+    /** How consistent the answers were; null: the control, a fault that loses orders, or no audit. */
     consistency: consistency?.verdict ?? null,
     findings: [...report.findings, ...unexplained(consistency)],
     picture: pictureOf(history, band),
-  };
+  } as const;
 }
 
-/** @param mayLose whether the fault loses accepted orders */
-export function wordOf(report: AuditReport, mayLose: boolean): StrategyTrial['word'] {
+/** @returns lost: the fault loses accepted orders (`mayLose`), and nothing else is wrong */
+export function wordOf(
+  report: AuditReport,
+  mayLose: boolean,
+): 'kept' | 'lost' | 'oversold' | 'broken' | 'not audited' {
   if (report.verdict === 'pass') return 'kept';
   if (report.verdict === 'unknown') return 'not audited';
   if (mayLose && checkNames.every((name) => name === 'lost' || report[name] === 0)) return 'lost';

@@ -45,15 +45,6 @@ const purchases = {
 export type Way = keyof typeof purchases;
 export const ways = Object.keys(purchases) as readonly Way[];
 
-export interface Rate {
-  readonly perSecond: number;
-  /** Tries for each purchase. */
-  readonly tries: number;
-  readonly deadlocks: number;
-  /** By how much units sold, orders and purchases differ. */
-  readonly drift: number;
-}
-
 const KEY = 'BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY';
 const MARIADB_KEY = 'BIGINT AUTO_INCREMENT PRIMARY KEY';
 
@@ -67,11 +58,13 @@ export async function makeSale(sql: Sql, isMariadb: boolean): Promise<void> {
   await sql.run(`INSERT INTO sales (id, stock, sold, version) VALUES (1, ${STOCK}, 0, 0)`);
 }
 
+export type Rate = Readonly<Awaited<ReturnType<typeof measureRate>>>;
+
 /** @param first the number of the first customer, unused so far */
 export async function measureRate(
   connections: readonly Sql[],
   { way, durationMs, first }: { readonly way: Way; readonly durationMs: number; readonly first: number },
-): Promise<Rate> {
+) {
   const [before] = await counts(connections[0]!);
   let [user, bought, tries, deadlocks] = [first, 0, 0, 0];
   const startMs = performance.now();
@@ -93,7 +86,13 @@ export async function measureRate(
   const tookS = (performance.now() - startMs) / 1_000;
   const [sold, orders] = await counts(connections[0]!);
   const drift = Math.abs(sold - orders) + Math.abs(sold - before - bought);
-  return { perSecond: bought / tookS, tries: tries / Math.max(1, bought), deadlocks, drift };
+  return {
+    ...{ perSecond: bought / tookS, deadlocks },
+    /** Tries for each purchase. */
+    tries: tries / Math.max(1, bought),
+    /** By how much units sold, orders and purchases differ. */
+    drift,
+  };
 }
 
 async function counts(sql: Sql): Promise<[sold: number, orders: number]> {

@@ -21,17 +21,7 @@ export interface Span {
 }
 
 /** What was traced of one queue or call in one step. */
-export interface TraceRow {
-  readonly name: string;
-  readonly connections: number;
-  readonly perSecond: number;
-  /** Medians. Of a call, size and waiting are null. */
-  readonly size: number | null;
-  readonly waitedMs: number | null;
-  readonly tookMs: number;
-  /** Shares of the time with none, one, and two or more in flight. */
-  readonly inFlight: readonly [number, number, number];
-}
+export type TraceRow = Readonly<ReturnType<typeof rowsOf>[number]>;
 
 export interface Step {
   readonly connections: number;
@@ -57,7 +47,7 @@ export async function readTrace(file: string, steps: readonly Step[]): Promise<T
 const within = (spans: readonly Span[], sinceMs: number, untilMs: number): Span[] =>
   spans.filter(({ startMs, endMs }) => endMs > sinceMs && startMs < untilMs);
 
-export function rowsOf(spans: readonly Span[], { connections, sinceMs, untilMs }: Step): TraceRow[] {
+export function rowsOf(spans: readonly Span[], { connections, sinceMs, untilMs }: Step) {
   const names = [...new Set(spans.map(({ name }) => name))];
   return names.map((name) => {
     const own = spans.filter((span) => span.name === name);
@@ -67,15 +57,21 @@ export function rowsOf(spans: readonly Span[], { connections, sinceMs, untilMs }
     };
     return {
       ...{ name, connections, perSecond: (own.length * 1_000) / (untilMs - sinceMs) },
+      /** Medians. Of a call, size and waiting are null. */
       size: middle(own.map(({ size }) => size)),
       waitedMs: middle(own.map(({ waitedMs }) => waitedMs)),
       tookMs: middle(own.map(({ startMs, endMs }) => endMs - startMs))!,
+      /** Shares of the time with none, one, and two or more in flight. */
       inFlight: inFlight(own, sinceMs, untilMs),
     };
   });
 }
 
-function inFlight(spans: readonly Span[], sinceMs: number, untilMs: number): TraceRow['inFlight'] {
+function inFlight(
+  spans: readonly Span[],
+  sinceMs: number,
+  untilMs: number,
+): readonly [number, number, number] {
   const changes = spans
     .flatMap(({ startMs, endMs }) => [[startMs, 1] as const, [endMs, -1] as const])
     .map(([at, by]) => [Math.min(untilMs, Math.max(sinceMs, at)), by] as const)

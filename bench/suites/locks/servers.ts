@@ -22,21 +22,16 @@ export interface Servers extends AsyncDisposable {
   empty(): Promise<void>;
 }
 
-export interface ServerRoom extends AsyncDisposable {
-  /** Versions of the servers that were started. */
-  readonly versions: Readonly<Record<string, string>>;
-  /** @throws when the servers cannot be started; the message says what to do */
-  open(kind: ServerKind): Promise<Servers>;
-}
-
-export async function openServerRoom(say: (line: string) => void): Promise<ServerRoom> {
+export async function openServerRoom(say: (line: string) => void) {
   const folder = await temporaryFolder('stampede-bench-locks-');
   const versions: Record<string, string> = {};
   let postgres: Promise<BenchStores> | null = null;
   let trial = 0;
   return {
-    versions,
-    async open(kind) {
+    /** Versions of the servers that were started. */
+    versions: versions as Readonly<Record<string, string>>,
+    /** @throws when the servers cannot be started; the message says what to do */
+    async open(kind: ServerKind): Promise<Servers> {
       const own = join(folder, String(++trial));
       if (kind === 'zookeeper') return await openZookeeper(own, versions);
       if (kind !== 'postgres') return await openRedis(kind, own, versions, say);

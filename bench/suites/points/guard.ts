@@ -19,20 +19,18 @@ export interface Guard {
   readonly lock: string | null;
 }
 
-export interface GuardedLedger extends AsyncDisposable {
-  /**
-   * @param waitMs how long it waits for the lock
-   * @returns `refused`: the lock was not acquired, or the source has awarded other points; nothing was written
-   */
-  award(award: Award, waitMs: number): Promise<'added' | 'repeated' | 'refused'>;
-}
+export type GuardedLedger = Awaited<ReturnType<typeof openGuardedLedger>>;
 
-export async function openGuardedLedger({ databaseUrl, redisUrl, lock }: Guard): Promise<GuardedLedger> {
+export async function openGuardedLedger({ databaseUrl, redisUrl, lock }: Guard) {
   const postgres = openPostgres(databaseUrl, () => {});
   const held = lock === null ? null : await openClientLock(lock, { databaseUrl, redisUrl });
   const points = ledger(postgres);
   return {
-    async award(award, waitMs) {
+    /**
+     * @param waitMs how long it waits for the lock
+     * @returns `refused`: the lock was not acquired, or the source has awarded other points; nothing was written
+     */
+    async award(award: Award, waitMs: number) {
       if (held !== null) return awardUnderLock(held, postgres.pool, award, waitMs);
       const { kind } = await points.award(award);
       return kind === 'conflict' ? 'refused' : kind;
