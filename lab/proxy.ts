@@ -44,8 +44,6 @@ export type Watch = (request: string) => 'pass' | 'drop' | (() => void);
 export interface ProxyOptions {
   readonly host?: string;
   readonly port: number;
-  /** Its own port; by default a free one. */
-  readonly listen?: number;
   /**
    * How long it retries a server that refuses connections before it closes the client's connection; by default it tries once.
    * A client sees the proxy, not that its server does not listen yet.
@@ -104,7 +102,7 @@ export class TcpProxy implements Link, AsyncDisposable {
 
   static async open(options: ProxyOptions): Promise<TcpProxy> {
     const proxy = new TcpProxy(options);
-    proxy.#server.listen(options.listen ?? 0, '127.0.0.1');
+    proxy.#server.listen(0, '127.0.0.1');
     await once(proxy.#server, 'listening');
     return proxy;
   }
@@ -142,8 +140,7 @@ export class TcpProxy implements Link, AsyncDisposable {
     this.set(this.#mode);
   }
 
-  /** @returns whether this cut a connection */
-  set(mode: LinkMode): boolean {
+  set(mode: LinkMode): void {
     this.#mode = mode;
     this.#hasStalled ||= mode === 'stall';
     const isOver = this.#hasStalled && mode === 'pass';
@@ -157,7 +154,6 @@ export class TcpProxy implements Link, AsyncDisposable {
       this.#hasStalled = false;
       for (const pair of this.#pairs) this.#resume(pair);
     }
-    return cut.length > 0;
   }
 
   /** Delivers the bytes that a stall held, then the end of the connection. */
@@ -198,11 +194,9 @@ export class TcpProxy implements Link, AsyncDisposable {
     this.cut();
   }
 
-  /** Resets all connections. @returns whether there were any */
-  cut(): boolean {
-    const any = this.#pairs.size > 0;
+  /** Resets all connections. */
+  cut(): void {
     for (const pair of this.#pairs) this.#end(pair);
-    return any;
   }
 
   /** Closes the clients' sides. Held requests still reach the server. */

@@ -18,18 +18,18 @@ function ticks(): Ticks {
 }
 
 /** Share of the time between two samples that was not idle; 1 when no time has passed. */
-export function busyShare(before: Ticks, after: Ticks): number {
+function busyShare(before: Ticks, after: Ticks): number {
   const all = after.all - before.all;
   return all <= 0 ? 1 : 1 - (after.idle - before.idle) / all;
 }
 
 /** Samples until the machine is idle: at least once, and for `withinMs` at most. @returns the last sample, 0 to 1 */
-export async function untilIdle(withinMs: number, signal: AbortSignal, sample = ticks): Promise<number> {
+export async function untilIdle(withinMs: number, signal: AbortSignal): Promise<number> {
   const untilMs = performance.now() + withinMs;
   for (;;) {
-    const before = sample();
+    const before = ticks();
     await sleep(sampleMs, undefined, { signal }).catch(() => {});
-    const busy = busyShare(before, sample());
+    const busy = busyShare(before, ticks());
     if (busy <= idleShare || signal.aborted || performance.now() >= untilMs) return busy;
   }
 }

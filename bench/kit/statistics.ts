@@ -39,14 +39,10 @@ function middle(sorted: Float64Array): number {
   return sorted.length % 2 === 1 ? at(half) : (at(half - 1) + at(half)) / 2;
 }
 
-/**
- * The median with its percentile-bootstrap interval. Null without values. A single value is also its low and high.
- * @param seed of the resampling; the default is as good as any
- */
-export function interval(values: readonly number[], seed = 1): Interval | null {
+/** The median with its percentile-bootstrap interval. Null without values. A single value is also its low and high. */
+export function interval(values: readonly number[]): Interval | null {
   if (values.length === 0) return null;
-  const draw = resampledMedians(values, seed);
-  return { median: median(values), ...bootstrap(draw), rounds: values.length };
+  return { median: median(values), ...bootstrap(resampledMedians(values, 1)), rounds: values.length };
 }
 
 /**

@@ -18,8 +18,6 @@ export interface PostLoad {
   readonly units?: ReadonlyMap<string, number>;
   /** False: no cancellations. */
   readonly mayCancel: boolean;
-  /** No request begins after this; 20 s by default. */
-  readonly durationMs?: number;
   /** Ends the run at once. */
   readonly signal: AbortSignal;
 }
@@ -35,13 +33,15 @@ export interface PostLoadResult extends PostLoadCounts {
 /** Most orders that are paid, and most that are cancelled. */
 const most = 50;
 const pairsInFlight = 8;
+/** No request begins after this. */
+const withinMs = 20_000;
 const requestTimeoutMs = 10_000;
 const quotedLength = 200;
 
 /** Never throws because of bad or missing answers. */
 export async function runPostLoad(load: PostLoad): Promise<PostLoadResult> {
   const { orderIds, priceCents, units, mayCancel, signal } = load;
-  const untilMs = performance.now() + (load.durationMs ?? 20_000);
+  const untilMs = performance.now() + withinMs;
   const strange: string[] = [];
   let unsent = 0;
   /** @returns the orders whose two answers, in alphabetical order, were `wanted` */

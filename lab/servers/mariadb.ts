@@ -28,8 +28,8 @@ const FOLDERS = ['/usr/sbin', '/usr/bin', '/usr/local/bin', '/opt/homebrew/bin']
 const find = (name: string): string | null => findProgram(name, { folders: FOLDERS });
 
 /** @returns null when it is there or could be installed, or why not and what to do */
-export async function whyNoMariadb(url = process.env.MARIADB_URL): Promise<string | null> {
-  if (url || find('mariadbd') !== null) return null;
+export async function whyNoMariadb(): Promise<string | null> {
+  if (process.env.MARIADB_URL || find('mariadbd') !== null) return null;
   const how =
     'apt-get install mariadb-server (Debian, Ubuntu), or set MARIADB_URL=mysql://user:password@host:port';
   if (!isRoot || find('apt-get') === null) return `no MariaDB on this machine: ${how}`;
@@ -39,11 +39,9 @@ export async function whyNoMariadb(url = process.env.MARIADB_URL): Promise<strin
 
 export type Mariadb = Awaited<ReturnType<typeof openMariadb>>;
 
-/**
- * @param folder an empty one
- * @param url of a running server whose user may create databases; by default MARIADB_URL, or one is started
- */
-export async function openMariadb(folder: string, url = process.env.MARIADB_URL) {
+/** The server of MARIADB_URL, whose user may create databases, or a new one. @param folder an empty one */
+export async function openMariadb(folder: string) {
+  const url = process.env.MARIADB_URL;
   const local = url ? null : await start(folder);
   const uri = url ?? local!.url;
   const connect = (name?: string) => {

@@ -92,7 +92,7 @@ export async function openSentinels(options: SentinelOptions = {}) {
       return client;
     },
     /** Cuts a server off: what is sent to it, or by it, is lost. */
-    cut: (server: RedisServer): void => void linkOf(server).set('black-hole'),
+    cut: (server: RedisServer) => linkOf(server).set('black-hole'),
     /** Pauses the URL's first Sentinel, which clients ask first. @returns what resumes it */
     freezeFirst() {
       process.kill(processes[0]!.pid, 'SIGSTOP');
@@ -101,7 +101,7 @@ export async function openSentinels(options: SentinelOptions = {}) {
     /** Sets how long a server has to be silent before a Sentinel calls it down. */
     setDownAfter: (ms: number) => setOption(ports, 'down-after-milliseconds', ms),
     /** Ends the cut. */
-    heal: (server: RedisServer): void => void linkOf(server).set('pass'),
+    heal: (server: RedisServer) => linkOf(server).set('pass'),
     /** From now on the replicas get nothing that the primary writes, and no server notices. */
     async cutReplication() {
       const old = await primary();

@@ -7,8 +7,23 @@ import type { LockTrial } from './history.ts';
 import type { FaultResult } from './result.ts';
 import type { StrategyTrial } from './sale-verdict.ts';
 
-const words: readonly LockTrial['word'][] = ['one holder', 'fenced', 'stuck', 'two holders'];
+/** Tones by verdict, the best verdict first. */
 const tones = { 'one holder': 'good', fenced: 'fair', stuck: 'bad', 'two holders': 'bad' } as const;
+const words = Object.keys(tones) as LockTrial['word'][];
+const strategyTones = {
+  kept: 'good',
+  'not audited': 'fair',
+  lost: 'fair',
+  oversold: 'bad',
+  broken: 'bad',
+} as const;
+const strategyWords = Object.keys(strategyTones);
+
+/** The worst trial, and the one in the middle. */
+function worstOf<Trial>(all: readonly Trial[], severity: (trial: Trial) => number) {
+  const trials = [...all].sort((a, b) => severity(a) - severity(b));
+  return { worst: trials.at(-1)!, middle: trials[Math.floor((trials.length - 1) / 2)]! };
+}
 
 /** The outcomes of one cell under one fault. */
 type Of<Trial> = (Trial | string)[];
@@ -69,10 +84,8 @@ export function matricesOf(results: readonly FaultResult[]): Matrix[] {
 const severity = ({ word, twoHoldersMs, idleMs }: LockTrial): number =>
   words.indexOf(word) * 1e6 + twoHoldersMs * 10 + idleMs / 1e3;
 
-function lockCell(all: readonly LockTrial[]): MatrixCell {
-  const trials = [...all].sort((a, b) => severity(a) - severity(b));
-  const worst = trials.at(-1)!;
-  const middle = trials[Math.floor((trials.length - 1) / 2)]!;
+function lockCell(trials: readonly LockTrial[]): MatrixCell {
+  const { worst, middle } = worstOf(trials, severity);
   const { word } = worst;
   return {
     ...{ tone: tones[word], word, figure: figureOf(worst) },
@@ -80,21 +93,10 @@ function lockCell(all: readonly LockTrial[]): MatrixCell {
   };
 }
 
-const strategyWords: readonly StrategyTrial['word'][] = ['kept', 'not audited', 'lost', 'oversold', 'broken'];
-const strategyTones = {
-  kept: 'good',
-  'not audited': 'fair',
-  lost: 'fair',
-  oversold: 'bad',
-  broken: 'bad',
-} as const;
-
-function strategyCell(all: readonly StrategyTrial[]): MatrixCell {
+function strategyCell(trials: readonly StrategyTrial[]): MatrixCell {
   const severityOf = ({ word, silentMs }: StrategyTrial) => strategyWords.indexOf(word) * 1e6 + silentMs;
-  const trials = [...all].sort((a, b) => severityOf(a) - severityOf(b));
-  const worst = trials.at(-1)!;
+  const { worst, middle } = worstOf(trials, severityOf);
   const { word, silentMs, settledMs, unknown, unknownPlaced, errors, consistency, findings, picture } = worst;
-  const middle = trials[Math.floor((trials.length - 1) / 2)]!;
   const story = [
     `Nothing was sold for ${seconds(silentMs)} (median ${seconds(middle.silentMs)}).`,
     unknown === 0

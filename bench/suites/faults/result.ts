@@ -33,12 +33,12 @@ export interface FaultResult extends TrialBase {
   readonly outcomes: Readonly<Record<string, LockTrial | StrategyTrial | string>>;
 }
 
-export const lockTrials = ({ subject, outcomes }: FaultResult): LockTrial[] | null =>
-  subject === 'lock'
-    ? (Object.values(outcomes).filter((one) => typeof one !== 'string') as LockTrial[])
-    : null;
-
-export const strategyTrials = ({ subject, outcomes }: FaultResult): StrategyTrial[] | null =>
-  subject === 'strategy'
-    ? (Object.values(outcomes).filter((one) => typeof one !== 'string') as StrategyTrial[])
-    : null;
+/** The trials of a result; null: it is not one of these cells. */
+const trialsOf =
+  <Trial>(subject: LabCell['subject']) =>
+  (result: FaultResult): Trial[] | null =>
+    result.subject === subject
+      ? (Object.values(result.outcomes).filter((one) => typeof one !== 'string') as Trial[])
+      : null;
+export const lockTrials = trialsOf<LockTrial>('lock');
+export const strategyTrials = trialsOf<StrategyTrial>('strategy');

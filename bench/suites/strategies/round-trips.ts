@@ -19,7 +19,7 @@ const attempts = warmUpAttempts + countedAttempts;
 export const unitsForRoundTrips = 100 * attempts;
 
 /** Longer than an answer and the request for the count take together. */
-const usualRttMs = 5;
+const rttMs = 5;
 const timeoutMs = 10_000;
 
 /**
@@ -27,12 +27,7 @@ const timeoutMs = 10_000;
  * @param url where the service answers, without a path; its stores are those of `link`
  * @throws when an attempt is not accepted: another outcome takes other round trips
  */
-export async function measureRoundTrips(
-  link: FarStores,
-  url: string,
-  saleId: number,
-  rttMs = usualRttMs,
-): Promise<RoundTrips> {
+export async function measureRoundTrips(link: FarStores, url: string, saleId: number): Promise<RoundTrips> {
   const counts: RoundTrips[] = [];
   await link.delay(rttMs);
   try {
