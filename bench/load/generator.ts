@@ -8,7 +8,7 @@ import type { Generator } from './rate.ts';
 import { wrkGenerator } from './wrk.ts';
 
 const names = ['auto', 'wrk', 'autocannon'] as const;
-export type GeneratorName = (typeof names)[number];
+type GeneratorName = (typeof names)[number];
 
 /** The option `--generator`. */
 export const generatorOption = (help: string) =>

@@ -19,6 +19,7 @@ import { measureReference } from '../../reference/pgbench.ts';
 import { insertSales } from '../../reference/sales.ts';
 import type { Listening } from './bare-server.ts';
 import type { LimitCell } from './cells.ts';
+import type { LimitOptions } from './options.ts';
 import type { Place } from './place.ts';
 import { profileFlags, type Share, sharesIn } from './profile.ts';
 import { readStored, type Stored, storedSince } from './storage.ts';
@@ -55,12 +56,7 @@ export interface LimitResult extends TrialBase {
   readonly trace: readonly TraceRow[];
 }
 
-export interface Measuring extends Place {
-  readonly durationMs: number;
-  readonly warmupMs: number;
-  readonly connections: readonly number[];
-  readonly profile: boolean;
-  readonly trace: boolean;
+export interface Measuring extends Omit<LimitOptions, 'generator'>, Place {
   readonly onStep: (step: string) => void;
 }
 

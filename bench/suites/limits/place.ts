@@ -1,34 +1,15 @@
 /** The place of the platform suites: processors, generator and stores. */
 
 import { remoteService } from '../../../lab/remote.ts';
-import type { BenchStores } from '../../../lab/servers/stores.ts';
 import { type Environment, needBuild } from '../../kit/environment.ts';
-import { type Layout, pin, processorsHere, sharedLayout, splitLayout } from '../../kit/pin.ts';
-import { chooseGenerator, type GeneratorName } from '../../load/generator.ts';
-import type { Generator } from '../../load/rate.ts';
+import { pin, processorsHere, sharedLayout, splitLayout } from '../../kit/pin.ts';
+import { chooseGenerator } from '../../load/generator.ts';
+import type { LimitOptions } from './options.ts';
 
-/** `auto`: split if the system can. */
-export const pins = ['auto', 'split', 'none'] as const;
-
-interface PlaceOptions {
-  readonly pin: (typeof pins)[number];
-  readonly generator: GeneratorName;
-}
-
-export interface Place {
-  readonly layout: Layout;
-  readonly generator: Generator;
-  readonly stores: BenchStores;
-  readonly signal: AbortSignal;
-  readonly scratch: string;
-  /** The folder of the run's results. */
-  readonly folder: string;
-  /** The load generator, and how it is pinned. */
-  readonly text: string;
-}
+export type Place = Readonly<Awaited<ReturnType<typeof openPlace>>>;
 
 /** @throws if the options or the machine do not fit */
-export async function openPlace(options: PlaceOptions, environment: Environment): Promise<Place> {
+export async function openPlace(options: Pick<LimitOptions, 'pin' | 'generator'>, environment: Environment) {
   const { scratch, signal, folder } = environment;
   if (remoteService() !== null) throw new Error('BENCH_SERVICE: this suite compares servers on this machine');
   await needBuild();
@@ -41,13 +22,7 @@ export async function openPlace(options: PlaceOptions, environment: Environment)
   await pin(process.pid, layout.stores);
   const stores = await environment.stores();
   const given = stores.postgresPid === null ? '; the given stores are not pinned' : '';
-  return {
-    layout,
-    generator,
-    stores,
-    signal,
-    scratch,
-    folder,
-    text: `${generator.name}; ${layout.text}${given}`,
-  };
+  /** The load generator, and how it is pinned. */
+  const text = `${generator.name}; ${layout.text}${given}`;
+  return { layout, generator, stores, signal, scratch, folder, text };
 }

@@ -4,16 +4,14 @@
  */
 
 import { percent } from '../../../lab/kit/text.ts';
-import { strategies } from '../../../src/strategies/registry.ts';
 import { ratios } from '../../kit/charts.ts';
 import { type MetricRow, metricsOf } from '../../kit/metrics.ts';
-import { flag, named, oneOf, optionsOf, sized, usually } from '../../kit/options.ts';
 import { median } from '../../kit/statistics.ts';
 import type { Curve, ReportLayout, Suite } from '../../kit/suite.ts';
-import { generatorOption } from '../../load/generator.ts';
 import { type Kind, kinds, type LimitCell, strategyCell } from './cells.ts';
 import { type LimitResult, measureCell } from './measure.ts';
-import { openPlace, pins } from './place.ts';
+import { type LimitOptions, optionsFor } from './options.ts';
+import { openPlace } from './place.ts';
 import { traceTables } from './trace.ts';
 
 const rows: readonly MetricRow<LimitResult>[] = [
@@ -90,37 +88,6 @@ const layoutOf = ({ report: title, lead, charts, ratios: all }: Kind): ReportLay
   sections: [...(all.length > 0 ? [ratioSection] : []), { title: 'Figures', text: '', charts }],
 });
 
-const pinned =
-  'the server alone on the first processor, the load on the last, the stores on all but the first';
-const namesOf = (cells: Kind['cells']) => [
-  ...new Set([...cells.map(({ name }) => name), ...strategies.keys()]),
-];
-const optionsFor = ({ cells, connections, seconds, pin }: Kind) =>
-  optionsOf(
-    {
-      cells: named(namesOf(cells), 'cell', 'which cells; a ratio needs both of its cells (all)'),
-      profile: flag('profile the service: with lua, unless --cells names others'),
-      trace: flag('record the batches of the service, and how long each waited and took'),
-      duration: usually(sized('seconds', 0.1, 3_600, 'seconds of each step'), String(seconds), '0.5'),
-      warmup: usually(sized('seconds', 0, 3_600, 'seconds of the same load before'), '10', '0.5'),
-      connections: sized('wholes', 1, 10_000, `the last one leads (${connections.join()})`),
-      pin: usually(oneOf(pins, `split: ${pinned}`), pin),
-      generator: generatorOption('what makes the load'),
-    },
-    ({ duration: durationMs, warmup: warmupMs, ...given }, { smoke, canonical }, mistakes) => {
-      const { profile, trace } = given;
-      if ((profile || trace) && canonical)
-        mistakes.push('--profile and --trace slow the service: they go without --canonical');
-      const all = cells.map(({ name }) => name);
-      const usual = smoke ? [64] : profile ? connections.slice(-1) : connections;
-      return {
-        ...{ ...given, durationMs, warmupMs },
-        cells: given.cells ?? (profile ? ['lua'] : smoke ? all.slice(0, 2) : all),
-        connections: given.connections ?? usual,
-      };
-    },
-  );
-type LimitOptions = ReturnType<ReturnType<typeof optionsFor>['read']>;
 const programs =
   'wrk, pgbench and taskset are used where they are installed; stores that are given are not pinned.';
 
