@@ -1,7 +1,7 @@
 /** The service under test: the built program in a process, as a user runs it; here, or on another machine (remote.ts). */
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { type Started, startTool, type Wait } from './kit/processes.ts';
+import { startTool, type Wait } from './kit/processes.ts';
 import { remoteService, sshCommand } from './remote.ts';
 import { lockVariable } from './servers/lock-servers.ts';
 
@@ -27,14 +27,7 @@ export interface ServiceSettings {
   readonly env?: Readonly<Record<string, string>>;
 }
 
-export interface Service extends Pick<Started, 'died' | 'tail'>, AsyncDisposable {
-  /** Null: it runs on another machine. */
-  readonly pid: number | null;
-  /** Its base URL, without a path. */
-  readonly url: string;
-  /** SIGTERM, then SIGKILL. @returns whether it ended by itself with exit code 0 */
-  stop(): Promise<boolean>;
-}
+export type Service = Readonly<Awaited<ReturnType<typeof startService>>>;
 
 /** The service waits 15 s for requests in flight when it stops. */
 const stopTimeoutMs = 20_000;
@@ -53,7 +46,7 @@ export interface ServiceOptions extends Wait {
 export async function startService(
   settings: ServiceSettings,
   { entry = serviceEntry, nodeOptions = [], withinMs = 120_000, signal }: ServiceOptions = {},
-): Promise<Service> {
+) {
   let onLine = (_line: string): void => {};
   const remote = remoteService();
   const flags = [youngGeneration, ...nodeOptions];
@@ -68,6 +61,7 @@ export async function startService(
     exitMs: stopTimeoutMs,
     onLine: (line) => onLine(line),
   });
+  /** SIGTERM, then SIGKILL. @returns whether it ended by itself with exit code 0 */
   const stop = async (): Promise<boolean> => {
     await started[Symbol.asyncDispose]();
     return (await started.ended) === 'ended with code 0';
@@ -81,7 +75,9 @@ export async function startService(
   try {
     const port = await started.until(watch, { withinMs, ...(signal && { signal }) });
     const { died, tail } = started;
+    /** Its base URL, without a path. */
     const url = `http://${remote?.host ?? '127.0.0.1'}:${port}`;
+    /** Null: it runs on another machine. */
     const pid = remote === null ? started.pid : null;
     return { url, pid, died, tail, stop, [Symbol.asyncDispose]: async () => void (await stop()) };
   } catch (error) {

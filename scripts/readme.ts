@@ -7,7 +7,6 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { htmlReport } from '../bench/kit/report/html.ts';
 import { gridFile, pictureFile, verdictsOf } from '../bench/kit/report/matrix.ts';
-import { quantity } from '../bench/kit/report/numbers.ts';
 import {
   comparisons,
   extraTables,
@@ -20,7 +19,7 @@ import {
 import { markdownReport, markdownTable } from '../bench/kit/report/text.ts';
 import { noiseText, originText } from '../bench/kit/report/words.ts';
 import type { Results } from '../bench/kit/results.ts';
-import { number } from '../lab/kit/text.ts';
+import { number, quantity } from '../lab/kit/text.ts';
 import { unknownOption } from '../src/config/suggest.ts';
 import { type Problem, problems, repeats } from '../src/http/problems.ts';
 import { LOCK_CAPABILITIES } from '../src/locks/lock.ts';

@@ -3,8 +3,11 @@
 /** 1213 → "1,213". */
 export const number = (value: number): string => value.toLocaleString('en-US');
 
+/** "orders", "strategies". */
+export const plural = (one: string): string => (one.endsWith('y') ? `${one.slice(0, -1)}ies` : `${one}s`);
+
 /** "1 order", "1,213 orders". */
-export const quantity = (count: number, one: string, many = `${one}s`): string =>
+export const quantity = (count: number, one: string, many = plural(one)): string =>
   `${number(count)} ${count === 1 ? one : many}`;
 
 /** 0.123 → "12 %". */

@@ -102,20 +102,8 @@ export async function openPostgresPair(options: PairOptions) {
   };
 }
 
-interface Servers {
-  readonly primary: PostgresServer;
-  readonly standby: PostgresServer;
-  /** The proxy of the replication. */
-  readonly link: TcpProxy;
-  /** Starts a primary that ended. */
-  start(): Promise<PostgresServer>;
-}
-
 /** The standby begins as a copy of the primary's files. */
-async function startServers(
-  folder: string,
-  { synchronous, migrated = true, environment = {} }: PairOptions,
-): Promise<Servers> {
+async function startServers(folder: string, { synchronous, migrated = true, environment = {} }: PairOptions) {
   const [one, two] = [path.join(folder, 'one'), path.join(folder, 'two')];
   const first = await startPostgres({ folder: one, args: ARGS });
   const { port } = first;
@@ -123,9 +111,11 @@ async function startServers(
   await first.stop();
   await mkdir(two);
   await promisify(execFile)('cp', ['-a', `${one}/.`, two]);
+  /** Starts a primary that ended. */
   const start = () => startPostgres({ folder: one, port, args: ARGS, environment });
   const primary = await start();
   const { username, password } = new URL(primary.url());
+  /** The proxy of the replication. */
   const link = await TcpProxy.open({ port });
   const conninfo = `host=127.0.0.1 port=${link.port} user=${username} password=${decodeURIComponent(password)} application_name=standby`;
   const settings = path.join(two, 'data', 'postgresql.auto.conf');

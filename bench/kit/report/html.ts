@@ -4,13 +4,13 @@
  */
 
 import { readFileSync } from 'node:fs';
+import { quantity } from '../../../lab/kit/text.ts';
 import type { Chart } from '../charts.ts';
 import type { Results } from '../results.ts';
 import type { Section } from '../suite.ts';
 import { type Drawn, rangeBars, rankingBars, valueBars } from './bars.ts';
 import { html, Markup, nothing } from './markup.ts';
 import { matrixGrid } from './matrix.ts';
-import { quantity } from './numbers.ts';
 import { palette } from './palette.ts';
 import { curvePanels, sweepPanels } from './panels.ts';
 import { cellNames, compared, groupsOf, metricOf, sweptBy } from './rows.ts';

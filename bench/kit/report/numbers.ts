@@ -1,18 +1,11 @@
 /** How reports write numbers: the unit of the metric and the size choose the digits. */
 
-import { quantity as count, number } from '../../../lab/kit/text.ts';
+import { number } from '../../../lab/kit/text.ts';
 import type { Interval } from '../statistics.ts';
 import type { MetricInfo, Unit } from '../suite.ts';
 
 /** A unit stays on the line of its number. */
 const space = '\u00a0';
-
-/** "1 round", "5 rounds", "2 strategies". */
-export const quantity = (value: number, one: string): string => count(value, one, plural(one));
-
-export function plural(one: string): string {
-  return one.endsWith('y') ? `${one.slice(0, -1)}ies` : `${one}s`;
-}
 
 /** A value as a cell of a table, whose column names the unit. */
 export function figure(value: number, unit: Unit): string {

@@ -1,9 +1,9 @@
 /** The tables of a report as rows of text: the same cells on the terminal, in Markdown and in HTML. */
 
-import { number } from '../../../lab/kit/text.ts';
+import { number, quantity } from '../../../lab/kit/text.ts';
 import type { Results } from '../results.ts';
 import type { SummaryRow } from '../summary.ts';
-import { columnTitle, figure, quantity, range } from './numbers.ts';
+import { columnTitle, figure, range } from './numbers.ts';
 import {
   axisOf,
   axisValues,

@@ -1,11 +1,11 @@
 /** The sentences of a report: the verdict of the run, its noise, its origin. */
 
 import { shortCommit } from '../../../lab/kit/machine.ts';
-import { number } from '../../../lab/kit/text.ts';
+import { number, plural, quantity } from '../../../lab/kit/text.ts';
 import type { Results } from '../results.ts';
 import type { Point } from '../suite.ts';
 import type { RatioRow, SummaryRow } from '../summary.ts';
-import { figure, plural, quantity, range, when } from './numbers.ts';
+import { figure, range, when } from './numbers.ts';
 import {
   axisOf,
   cellsIn,

@@ -1,7 +1,7 @@
 /** The matrices of locks and of strategies: a cell shows the worst of its trials. */
 import { lockFaults } from '../../../lab/faults/lock-faults.ts';
 import { strategyFaults } from '../../../lab/faults/strategy-faults.ts';
-import { quantity } from '../../kit/report/numbers.ts';
+import { quantity } from '../../../lab/kit/text.ts';
 import type { Lanes, Matrix, MatrixCell } from '../../kit/suite.ts';
 import type { LockTrial } from './history.ts';
 import type { FaultResult } from './result.ts';

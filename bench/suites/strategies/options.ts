@@ -16,17 +16,10 @@ export interface StrategyCell extends CellBase {
   readonly inPostgres: boolean;
 }
 
-/** An axis along which throughput is measured. */
-export type Sweep = 'rtt' | 'connections' | 'sales';
-
 const loads: readonly LoadKind[] = ['closed', 'open', 'k6'];
-const sweeps: readonly Sweep[] = ['rtt', 'connections', 'sales'];
-/** Default values of each axis. */
-const axes: Readonly<Record<Sweep, readonly number[]>> = {
-  rtt: [0, 1, 5],
-  connections: [64, 16, 256, 1_024],
-  sales: [1, 10, 100],
-};
+/** The axes along which throughput is measured, and their usual values. */
+const axes = { rtt: [0, 1, 5], connections: [64, 16, 256, 1_024], sales: [1, 10, 100] };
+const sweeps = Object.keys(axes) as (keyof typeof axes)[];
 
 const hour = 3_600;
 
