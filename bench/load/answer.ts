@@ -1,4 +1,5 @@
 /** What an HTTP answer to a purchase means. Runs for every answer of a load, even inside k6, so it parses no JSON. */
+import { problemIn } from '../../lab/clients/http.ts';
 import type { AttemptOutcome } from '../../lab/history.ts';
 
 export interface Answer {
@@ -16,14 +17,13 @@ const problems: Readonly<Record<string, AttemptOutcome>> = {
   '503 unknown-outcome': 'unknown',
 };
 const orderIn = /"orderId":"([^"]+)"/;
-const problemIn = /"type":"(?:[^"]*\/)?([^"/]+)"/;
 
 export function readAnswer(status: number, body: string): Answer {
   if (status === 200 || status === 201 || status === 202) {
     const orderId = orderIn.exec(body)?.[1] ?? null;
     return { outcome: orderId === null ? 'unexpected' : status === 200 ? 'replayed' : 'accepted', orderId };
   }
-  return { outcome: problems[`${status} ${problemIn.exec(body)?.[1]}`] ?? 'unexpected', orderId: null };
+  return { outcome: problems[`${status} ${problemIn(body)}`] ?? 'unexpected', orderId: null };
 }
 
 /** How many characters of an unexpected answer are kept. */

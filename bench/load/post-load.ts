@@ -7,6 +7,7 @@
  *
  * These requests are in neither history nor figures. Unexpected answers are reported; the audit judges the orders.
  */
+import { adminHeaders, post, problemIn } from '../../lab/clients/http.ts';
 
 export interface PostLoad {
   /** Where the service answers, without a path. */
@@ -35,7 +36,6 @@ const most = 50;
 const pairsInFlight = 8;
 /** No request begins after this. */
 const withinMs = 20_000;
-const requestTimeoutMs = 10_000;
 const quotedLength = 200;
 
 /** Never throws because of bad or missing answers. */
@@ -89,22 +89,14 @@ export async function runPostLoad(load: PostLoad): Promise<PostLoadResult> {
   return { paid: paid.length, cancelled: cancelled.length, refundDue: refundDue.length, findings };
 }
 
-const JSON_TYPE = { 'content-type': 'application/json' };
-
 /** @returns "200 paid", "409 invalid-transition", or why there is no answer */
 async function answerTo({ url, signal }: PostLoad, path: string, body: object | null): Promise<string> {
-  const { ADMIN_TOKEN } = process.env; // without secrets, payments are reported by administrators
   try {
-    const response = await fetch(`${url}${path}`, {
-      method: 'POST',
-      headers: { ...(ADMIN_TOKEN && { authorization: `Bearer ${ADMIN_TOKEN}` }), ...(body && JSON_TYPE) },
-      ...(body && { body: JSON.stringify(body) }),
-      signal: AbortSignal.any([signal, AbortSignal.timeout(requestTimeoutMs)]),
-    });
-    const text = await response.text();
-    // The last part of a problem's type, the status of an order, or the answer itself.
-    const name = /"type":"(?:[^"]*\/)?([^"/]+)"/.exec(text)?.[1] ?? /"status":"([^"]+)"/.exec(text)?.[1];
-    return `${response.status} ${name ?? text.slice(0, quotedLength)}`;
+    // Without secrets, payments are reported by administrators.
+    const { status, text } = await post(`${url}${path}`, body, adminHeaders(), { signal });
+    // A problem, the status of an order, or the answer itself.
+    const name = problemIn(text) ?? /"status":"([^"]+)"/.exec(text)?.[1];
+    return `${status} ${name ?? text.slice(0, quotedLength)}`;
   } catch (error) {
     return `no answer (${error instanceof Error ? error.message : error})`.slice(0, quotedLength);
   }

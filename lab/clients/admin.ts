@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { adminHeaders, post, problemIn } from './http.ts';
 
 /** Price of a unit in a sale of the bench. */
 export const priceCents = 1_000;
@@ -14,21 +15,12 @@ export async function createSale(
   maxPerOrder = 1,
   tries = BUSY_TRIES,
 ): Promise<number> {
-  const { ADMIN_TOKEN } = process.env;
-  const response = await fetch(`${service}/sales`, {
-    method: 'POST',
-    headers: {
-      'content-type': 'application/json',
-      ...(ADMIN_TOKEN && { authorization: `Bearer ${ADMIN_TOKEN}` }),
-    },
-    body: JSON.stringify({ name: 'bench', stock, priceCents, maxPerOrder }),
-    signal: AbortSignal.timeout(10_000),
-  });
-  const body = await response.text();
-  if (response.status === 503 && body.includes('/problems/busy') && tries > 1) {
+  const sale = { name: 'bench', stock, priceCents, maxPerOrder };
+  const { status, text } = await post(`${service}/sales`, sale, adminHeaders());
+  if (status === 503 && problemIn(text) === 'busy' && tries > 1) {
     await sleep(BUSY_PAUSE_MS);
     return createSale(service, stock, maxPerOrder, tries - 1);
   }
-  if (!response.ok) throw new Error(`POST ${service}/sales answered ${response.status}: ${body}`);
-  return (JSON.parse(body) as { readonly id: number }).id;
+  if (status !== 201) throw new Error(`POST ${service}/sales answered ${status}: ${text}`);
+  return (JSON.parse(text) as { readonly id: number }).id;
 }

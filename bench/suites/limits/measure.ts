@@ -2,6 +2,7 @@
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { auditCounts, settleAll } from '../../../lab/audit/counts.ts';
+import { post, problemIn } from '../../../lab/clients/http.ts';
 import { startProgram } from '../../../lab/kit/processes.ts';
 import { percent } from '../../../lab/kit/text.ts';
 import { startRedisCluster } from '../../../lab/servers/cluster.ts';
@@ -260,16 +261,11 @@ let attempts = 0;
 /** An attempt of the bench itself: a generator counts refusals, not their reasons. @returns "201", "409 sold-out" */
 async function attempt(url: string, { tickets }: LimitCell): Promise<string> {
   const userId = `own-${++attempts}`;
-  const authorization = tickets && { authorization: `Bearer ${ticketFor(1, userId)}` };
-  const headers = { 'content-type': 'application/json', ...authorization };
-  const init = { method: 'POST', headers, body: JSON.stringify({ userId }) };
+  const headers = tickets ? { authorization: `Bearer ${ticketFor(1, userId)}` } : {};
   try {
-    const response = await fetch(`${url}/sales/1/orders`, {
-      ...init,
-      signal: AbortSignal.timeout(requestMs),
-    });
-    const { type = '' } = (await response.json()) as { readonly type?: string };
-    return `${response.status} ${type.split('/').at(-1)}`.trim();
+    const wait = { timeoutMs: requestMs };
+    const { status, text } = await post(`${url}/sales/1/orders`, { userId }, headers, wait);
+    return `${status} ${problemIn(text) ?? ''}`.trim();
   } catch {
     return '504, no answer in time';
   }

@@ -8,6 +8,7 @@
  * averaged: an attempt that met background work has a higher count and falls out.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { post } from '../../../lab/clients/http.ts';
 import type { FarStores, RoundTrips } from '../../../lab/far-stores.ts';
 import { readAnswer } from '../../load/answer.ts';
 
@@ -20,7 +21,6 @@ export const unitsForRoundTrips = 100 * attempts;
 
 /** Longer than an answer and the request for the count take together. */
 const rttMs = 5;
-const timeoutMs = 10_000;
 
 /**
  * Round trips of an accepted attempt, on average, rounded to a tenth.
@@ -48,15 +48,9 @@ export async function measureRoundTrips(link: FarStores, url: string, saleId: nu
 }
 
 async function attempt(url: string, saleId: number, userId: string): Promise<void> {
-  const answer = await fetch(`${url}/sales/${saleId}/orders`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ userId }),
-    signal: AbortSignal.timeout(timeoutMs),
-  });
-  const body = await answer.text();
-  if (readAnswer(answer.status, body).outcome === 'accepted') return;
-  throw new Error(`a lone attempt was not accepted, but answered with ${answer.status}: ${body}`);
+  const { status, text } = await post(`${url}/sales/${saleId}/orders`, { userId });
+  if (readAnswer(status, text).outcome === 'accepted') return;
+  throw new Error(`a lone attempt was not accepted, but answered with ${status}: ${text}`);
 }
 
 /** The mean of the middle half. */
