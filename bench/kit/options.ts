@@ -144,12 +144,14 @@ export function parseOptions<Options>(
 ): Parsed<Options> {
   const mistakes: string[] = [];
   const { values, files } = readOptions({ ...suite.options, ...commonSpecs }, args, mistakes);
+  const given: Readonly<Record<string, unknown>> = values;
   mistakes.push(...files.map((word) => `"${word}" is not an option; --help lists them`));
   if (values.help && mistakes.length === 0) return { kind: 'help' };
   const { keep, yes, smoke, canonical, seed, out, idle: idleMs } = values;
   const rounds = values.rounds ?? (smoke ? 1 : usualRounds);
   const common: CommonOptions = { keep, yes, smoke, canonical, rounds, seed, out, idleMs };
-  const options = suite.read(values, common, mistakes);
+  const own = Object.fromEntries(Object.keys(suite.options).map((name) => [name, given[name]]));
+  const options = suite.read(own, common, mistakes);
   return mistakes.length > 0 ? { kind: 'mistakes', mistakes } : { kind: 'run', options, common };
 }
 

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { MissingServersError } from '../../bench/kit/environment.ts';
 import { metricsOf } from '../../bench/kit/metrics.ts';
-import type { CommonOptions } from '../../bench/kit/options.ts';
+import { type CommonOptions, optionsOf, parseOptions, sized, usually } from '../../bench/kit/options.ts';
 import { schedule } from '../../bench/kit/plan.ts';
 import { forCommit, type Results, readResults, withLaterRows } from '../../bench/kit/results.ts';
 import { runSuite } from '../../bench/kit/run.ts';
@@ -184,6 +184,25 @@ describe('files of results', () => {
     const part = made('new', ['a']);
     const once = { ...part, plan: { ...part.plan, rounds: 1 } };
     expect(() => withLaterRows(before, once)).toThrow('use --rounds 2');
+  });
+});
+
+describe('the options', () => {
+  const duration = usually(sized('seconds', 0.1, 9, 'how long'), '3', '0.5');
+  const own = optionsOf({ duration, stock: sized('whole', 1, 9, 'units') }, (values) => values);
+  const parsed = (...args: string[]) => parseOptions(own, 5, args);
+
+  it('of a suite have their usual values, those of a smoke run, or the given ones, and no others', () => {
+    const usual = { duration: 3_000, stock: undefined };
+    expect(parsed()).toMatchObject({ options: usual, common: { rounds: 5, smoke: false } });
+    const smoke = parsed('--smoke', '--stock', '7');
+    expect(smoke).toMatchObject({ kind: 'run', common: { rounds: 1, smoke: true } });
+    expect(smoke).toHaveProperty('options', { duration: 500, stock: 7 });
+  });
+
+  it('have all their mistakes reported', () => {
+    const mistakes = ['--duration 10: must be a number from 0.1 to 9', '--stock needs a value: --stock n'];
+    expect(parsed('--duration', '10', '--stock', '--rounds=2')).toEqual({ kind: 'mistakes', mistakes });
   });
 });
 
