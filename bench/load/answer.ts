@@ -1,6 +1,7 @@
 /** What an HTTP answer to a purchase means. Runs for every answer of a load, even inside k6, so it parses no JSON. */
-import { problemIn } from '../../lab/clients/http.ts';
+
 import type { AttemptOutcome } from '../../lab/history.ts';
+import { problemIn } from '../../lab/kit/http.ts';
 
 export interface Answer {
   readonly outcome: AttemptOutcome;

@@ -7,7 +7,7 @@
  *
  * These requests are in neither history nor figures. Unexpected answers are reported; the audit judges the orders.
  */
-import { adminHeaders, post, problemIn } from '../../lab/clients/http.ts';
+import { adminHeaders, post, problemIn } from '../../lab/kit/http.ts';
 
 export interface PostLoad {
   /** Where the service answers, without a path. */

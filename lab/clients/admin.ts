@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { adminHeaders, post, problemIn } from './http.ts';
+import { adminHeaders, post, problemIn } from '../kit/http.ts';
 
 /** Price of a unit in a sale of the bench. */
 export const priceCents = 1_000;

@@ -2,7 +2,7 @@
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { auditCounts, settleAll } from '../../../lab/audit/counts.ts';
-import { post, problemIn } from '../../../lab/clients/http.ts';
+import { post, problemIn } from '../../../lab/kit/http.ts';
 import { startProgram } from '../../../lab/kit/processes.ts';
 import { percent } from '../../../lab/kit/text.ts';
 import { startRedisCluster } from '../../../lab/servers/cluster.ts';

@@ -8,8 +8,8 @@
  * averaged: an attempt that met background work has a higher count and falls out.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { post } from '../../../lab/clients/http.ts';
 import type { FarStores, RoundTrips } from '../../../lab/far-stores.ts';
+import { post } from '../../../lab/kit/http.ts';
 import { readAnswer } from '../../load/answer.ts';
 
 /** These open connections, prepare statements and load the sale. */
