@@ -38,7 +38,7 @@ const RETRY = { headers: ['Retry-After'] } as const;
 export const problems = {
   'invalid-request': {
     meaning:
-      'the request is malformed; nothing was changed (`errors`: every mistake, with its `path`). The HTTP server below the routes also sends it with 408, 417 and 431',
+      'the request is malformed, or an order has more units than its sale allows (`maxPerOrder`); nothing was changed (`errors`: every mistake, with its `path`). The HTTP server below the routes also sends it with 408, 417 and 431',
     status: 400,
     title: 'Invalid request',
     members: {
@@ -46,6 +46,7 @@ export const problems = {
         .array(z.object({ path: z.string().meta({ example: 'body.userId' }), message: z.string() }))
         .optional()
         .describe('Every mistake in the parameters and the body'),
+      maxPerOrder: z.int().optional().describe('Of a purchase: the most units of an order of the sale'),
     },
   },
   unauthorized: {

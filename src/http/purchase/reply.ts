@@ -80,9 +80,10 @@ function rejected(saleId: number, outcome: Exclude<Outcome, { order: PlacedOrder
       return problemReply('not-enough-units', detail, { remaining });
     }
     case 'over-limit': {
-      const message = `must be at most ${outcome.maxPerOrder}`;
-      const detail = `An order of sale ${saleId} may have at most ${outcome.maxPerOrder} units.`;
-      return problemReply('invalid-request', detail, { errors: [{ path: 'body.quantity', message }] });
+      const { maxPerOrder } = outcome;
+      const errors = [{ path: 'body.quantity', message: `must be at most ${maxPerOrder}` }];
+      const detail = `An order of sale ${saleId} may have at most ${maxPerOrder} units.`;
+      return problemReply('invalid-request', detail, { errors, maxPerOrder });
     }
     case 'not-open': {
       const { reason } = outcome;
