@@ -13,6 +13,16 @@ import type { WebhookSecret } from '../config/access.ts';
 import { ProblemError } from './problems.ts';
 import { rawBody } from './requests.ts';
 
+const EXPECTED =
+  'Sign the notification as Standard Webhooks, with webhook-id, webhook-timestamp and webhook-signature';
+
+/** For a provider that posts here itself: a secret with the prefix `whsec_`, as Stripe's have it, does not make its scheme this one. */
+function foreign(headers: Readonly<Record<string, string>>): string {
+  const name = Object.keys(headers).find((one) => /^(?!webhook-).*-(signature|transmission-sig)$/.test(one));
+  if (name === undefined) return '';
+  return ` ${name} is another scheme: verify it in a receiver that signs for this route, see "Payment providers" in docs/how-to/integrate.md.`;
+}
+
 /**
  * Accepts a body that one of the secrets signed, and puts the provider's name into `res.locals.provider`. It comes after the
  * body's parser.
@@ -36,6 +46,6 @@ export function signedBy(
       }
     }
     onRefused(/timestamp too/.test(why) ? 'stale' : 'bad-signature');
-    throw new ProblemError('invalid-signature', `Sign the notification as Standard Webhooks: ${why}.`);
+    throw new ProblemError('invalid-signature', `${EXPECTED}: ${why}.${foreign(headers)}`);
   };
 }
