@@ -2,78 +2,29 @@
  * The package `@stampede/locks`, packed and installed in an empty project: it depends on nothing, loads no client that is not used, has
  * correct types, and the examples of docs/how-to/use-the-locks.md print what they say, with ioredis and with node-redis.
  */
-import { execFile } from 'node:child_process';
-import { mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
-import { rm } from 'node:fs/promises';
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { promisify } from 'node:util';
-import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/core';
-import { publint } from 'publint';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { opened } from '../support/opened.ts';
+import { installPackage, testsOfPackage } from '../support/packages.ts';
 import { envOf, openStoresWithRedis } from '../support/stores.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
 const page = readFileSync(path.join(root, 'docs/how-to/use-the-locks.md'), 'utf8');
-/** The lines of the page: in the clone, and in a program. */
-const [PACK, INSTALL] = /^```bash\n([\s\S]*?)^```$/m.exec(page)![1]!.trim().split('\n');
 const examples = [...page.matchAll(/^```js\n([\s\S]*?)^```$/gm)].map(([, code]) => code!);
 
 const stores = opened(openStoresWithRedis);
-let folder: string;
-let tarball: string;
+const packed = opened(() => installPackage(page));
+const env = () => ({ ...envOf(stores), DATABASE_URL: stores.ownerUrl });
 
-const run = async (command: string, args: readonly string[], cwd = folder) => {
-  const env = { ...process.env, ...envOf(stores), DATABASE_URL: stores.ownerUrl, NODE_ENV: '' };
-  const done = promisify(execFile)(command, args, { cwd, env, timeout: 150_000 });
-  const { stdout } = await done.catch(({ stdout, stderr }) => {
-    throw new Error(`${command} ${args.join(' ')}: ${stdout}${stderr}`);
-  });
-  return stdout.trim();
-};
-
-beforeAll(async () => {
-  folder = await temporaryFolder('stampede-test-package-');
-  const untracked = () =>
-    run('git', ['ls-files', '--others', '--exclude-standard', '*.tgz'], root).catch(() => '');
-  const before = await untracked();
-  await run('sh', ['-ec', PACK!], root);
-  expect(await untracked(), 'a file that git would add').toBe(before);
-  writeFileSync(path.join(folder, 'package.json'), '{ "type": "module" }');
-  tarball = path.join(root, /dist\/\S+\.tgz/.exec(INSTALL!)![0]);
-  await run('npm', ['install', '--prefer-offline', '--no-audit', '--no-fund', tarball]);
-});
-afterAll(() => rm(folder, { recursive: true, force: true }));
-
-it('depends on nothing, and loads no client until it is used', async () => {
-  const installed = readdirSync(path.join(folder, 'node_modules')).filter((name) => !name.startsWith('.'));
-  expect(installed).toEqual(['@stampede']);
-  const has = (load: string, name: string) =>
-    run('node', ['-e', `(async () => console.log('${name}' in (${load})))()`]);
-  expect(await has("await import('@stampede/locks')", 'redisLock')).toBe('true');
-  expect(await has("await import('@stampede/locks/fencing')", 'admits')).toBe('true');
-  expect(await has("require('@stampede/locks')", 'redisLock')).toBe('true');
-});
-
-it('has the files and types that its manifest promises', async () => {
-  expect(await publint({ pkgDir: path.join(root, 'dist/stampede-locks'), strict: true })).toMatchObject({
-    messages: [],
-  });
-  const analysis = await checkPackage(createPackageFromTarballData(readFileSync(tarball)));
-  const problems = 'problems' in analysis ? analysis.problems : ['no types'];
-  // It is a module: CommonJS loads it by Node's require of modules, and resolution from before `exports` does not find it.
-  const others = problems.filter(
-    (one) => !['node10', 'node16-cjs'].includes((one as { resolutionKind?: string }).resolutionKind ?? ''),
-  );
-  expect(others).toEqual([]);
-});
+testsOfPackage('locks', { '@stampede/locks': 'redisLock', '@stampede/locks/fencing': 'admits' }, packed);
 
 describe('with clients', () => {
   beforeAll(() => {
-    mkdirSync(path.join(folder, 'node_modules/@types'));
+    const modules = path.join(packed.folder, 'node_modules');
+    mkdirSync(path.join(modules, '@types'));
     for (const name of ['ioredis', 'redis', 'pg', '@types/node', '@types/pg'])
-      symlinkSync(path.join(root, 'node_modules', name), path.join(folder, 'node_modules', name));
+      symlinkSync(path.join(root, 'node_modules', name), path.join(modules, name));
   });
 
   it.each(
@@ -81,15 +32,15 @@ describe('with clients', () => {
   )('runs the example of %s (%i)', async (_, n, code) => {
     const printed = [...code.matchAll(/^console\.log\(.*\/\/ (.*)$/gm)].map(([, text]) => text);
     expect(printed).not.toEqual([]);
-    writeFileSync(path.join(folder, `example-${n}.mjs`), code);
-    expect(await run('node', [`example-${n}.mjs`])).toBe(printed.join('\n'));
+    writeFileSync(path.join(packed.folder, `example-${n}.mjs`), code);
+    expect(await packed.run('node', [`example-${n}.mjs`], env())).toBe(printed.join('\n'));
   });
 
   it('accepts their types', async () => {
     const options = { strict: true, noEmit: true, module: 'NodeNext', target: 'ES2023', types: ['node'] };
-    writeFileSync(path.join(folder, 'tsconfig.json'), JSON.stringify({ compilerOptions: options }));
-    writeFileSync(path.join(folder, 'caller.mts'), CALLER);
-    expect(await run(path.join(root, 'node_modules/.bin/tsc'), ['-p', folder])).toBe('');
+    writeFileSync(path.join(packed.folder, 'tsconfig.json'), JSON.stringify({ compilerOptions: options }));
+    writeFileSync(path.join(packed.folder, 'caller.mts'), CALLER);
+    expect(await packed.run(path.join(root, 'node_modules/.bin/tsc'), ['-p', '.'])).toBe('');
   });
 });
 
