@@ -32,7 +32,7 @@ const imports = [...importsOf].flatMap(([file, others]) => others.map((other) =>
 
 /** Each part of `src` may import every part before it; a comma parts equals. `generated` is Prisma's client. */
 const LAYERS =
-  'generated domain config concurrency,locks local store metrics points,strategies,tasks orders,access http web service commands'
+  'generated domain config client,concurrency,locks local store metrics points,strategies,tasks orders,access http web service commands'
     .split(' ')
     .map((layer) => layer.split(','));
 
@@ -56,6 +56,9 @@ describe('imports', () => {
   it.each([
     /^src\/.* → (?!(src|lua)\/)/,
     /^src\/locks\/.* → (?!src\/locks\/|lua\/(lock|lib)\/)/,
+    // A package, which the service does not use.
+    /^src\/client\/.* → (?!src\/client\/)/,
+    /^src\/(?!client\/).* → src\/client\//,
     // A script stands beside its callers.
     /^src\/(?!(locks|strategies)\/).* → lua\/lock\//,
     /^src\/(?!(store\/redis|access)\/).* → lua\/sale\//,

@@ -1,9 +1,9 @@
-/** Events: a receiver verifies their signatures, and gets those of an order in their order, whatever fails meanwhile. */
+/** Events: a receiver verifies their signatures with `@stampede/client`, and gets those of an order in their order, whatever fails meanwhile. */
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { Webhook } from 'standardwebhooks';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { type StampedeEvent, verifyWebhook } from '../../src/client/index.ts';
 import { limits } from '../../src/config/limits.ts';
 import { eventTypes } from '../../src/domain/task.ts';
 import { buy, call, cancel, createSale, patch, pay, post, users } from '../support/client.ts';
@@ -11,12 +11,8 @@ import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores, published } from '../support/stores.ts';
 
-interface Event {
-  readonly id: string;
-  readonly type: string;
-  readonly timestamp: string;
-  readonly data: Readonly<Record<string, unknown>>;
-}
+/** With members of the data that only some types have. */
+type Event = StampedeEvent & { readonly data: { readonly [member: string]: unknown } };
 
 const secret = `whsec_${Buffer.from('a secret of twenty-four b').toString('base64')}`;
 /** Those that were received, repeats included. */
@@ -26,9 +22,10 @@ let answerTo: (event: Event) => number = () => 204;
 const receiver = createServer(async (req, res) => {
   const chunks: Buffer[] = [];
   for await (const chunk of req) chunks.push(chunk);
-  const headers = req.headers as Record<string, string>;
-  const event = new Webhook(secret).verify(Buffer.concat(chunks).toString(), headers) as Event;
-  expect(headers['webhook-id']).toBe(event.id);
+  const verified = await verifyWebhook<Event>(secret, req.headers, Buffer.concat(chunks));
+  if (verified.kind === 'refused') throw new Error(verified.reason);
+  const { id, body: event } = verified;
+  expect(id).toBe(event.id);
   received.push(event);
   res.writeHead(answerTo(event)).end();
 });

@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo } from 'node:net';
 import { Webhook } from 'standardwebhooks';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { type StampedeTask, verifyWebhook } from '../../src/client/index.ts';
 import { webhook } from '../../src/tasks/handlers.ts';
 
 let requests: { readonly headers: IncomingMessage['headers']; readonly body: string }[] = [];
@@ -58,6 +59,10 @@ describe('the webhook', () => {
     const { body } = requests[0]!;
     expect(given['webhook-id']).toBe('ship:42');
     expect(new Webhook(secret).verify(body, given)).toEqual(JSON.parse(body));
+    const verified = await verifyWebhook<StampedeTask>(secret, given, body);
+    if (verified.kind === 'refused') throw new Error(verified.reason);
+    const { id, kind, key, payload } = verified.body;
+    expect({ id, kind, key, payload }).toEqual(JSON.parse(body));
     const foreign = new Webhook(Buffer.alloc(32, 'f').toString('base64'));
     expect(() => foreign.verify(body, given)).toThrow('No matching signature');
   });
