@@ -274,9 +274,10 @@ it.each<[what: string, named: string[], existing: readonly string[]]>([
   expect(named.filter((name) => !existing.includes(name))).toEqual([]);
 });
 
-it('one version: of the package, the changes, the README, the API and the sample of the locks', () => {
+it('one version: of the package, the changes, the README, the API and the pages of the packages', () => {
   expect(text('CHANGELOG.md')).toContain(`\n## ${version} – `);
   expect(text('README.md')).toContain(`Version ${version},`);
   expect(page('how-to/use-the-locks')).toContain(`stampede-locks-${version}.tgz`);
+  expect(page('how-to/integrate')).toContain(`stampede-client-${version}.tgz`);
   expect(openApiDocument().info.version).toBe(version);
 });

@@ -27,7 +27,7 @@ export const FULL_ONLY = [
   'test/contract/locks-on-cluster.test.ts',
   'test/contract/oldest-postgres.test.ts',
   'test/contract/redis-acl.test.ts',
-  'test/http/integrate.test.ts',
+  'test/client/integrate.test.ts',
   'test/http/slow-clients.test.ts',
   'test/http/store-failures.test.ts',
   'test/image.test.ts',
