@@ -108,6 +108,11 @@ export class Stampede {
     return this.#administer('POST /orders/{orderId}/refund', { orderId }, ['orderId'], body, options);
   }
 
+  /** Holds a pending order while a payment runs: it expires after `seconds` from now, and never earlier than before. */
+  extendOrder(orderId: string, seconds: number, options?: AdminOptions): Promise<t.ExtendAnswer> {
+    return this.#administer('POST /orders/{orderId}/extend', { orderId }, ['orderId'], { seconds }, options);
+  }
+
   /** Reports a payment, signed if the client has a `paymentSecret`. Safe to repeat, also by another call: `notificationId` identifies it. */
   async reportPayment(body: t.PaymentNotification, options?: CallOptions): Promise<t.PaymentAnswer> {
     const { notificationId, orderId } = body;

@@ -116,6 +116,7 @@ export interface Problems
   'not-enough-units': { readonly remaining: number };
   'sale-not-open': { readonly reason: 'not-started' | 'ended' | 'paused' };
   'too-early': { readonly notBefore: string };
+  'beyond-limit': { readonly latest: string };
   'idempotency-conflict': { readonly entry?: PointsEntry };
   'invalid-transition': { readonly orderStatus?: OrderStatus };
   'too-many-requests': { readonly reason?: string };
@@ -163,6 +164,7 @@ export type OrderAnswer = Answer<Order, 'unauthorized' | 'unknown-order'>;
 export type UserOrderAnswer = Answer<Order, Admin | 'unknown-order' | 'unknown-sale'>;
 export type CancelAnswer = OrderAnswer | Refusal<'invalid-transition'>;
 export type RefundAnswer = Answer<Order, Keyed | 'unknown-order' | 'invalid-transition'>;
+export type ExtendAnswer = RefundAnswer | Refusal<'beyond-limit'>;
 export type NewSaleAnswer = Answer<Sale, Keyed>;
 export type ChangeAnswer = Answer<Sale, WithBody | Admin | 'unknown-sale'>;
 export type RestockAnswer = Answer<Sale, Keyed | 'unknown-sale' | 'below-sold'>;

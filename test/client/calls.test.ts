@@ -85,6 +85,11 @@ it('an order, from the purchase to the refund, and its sale', async () => {
   const payment = { notificationId: 'one', orderId, amountCents: 1_000 };
   const done = (value: object) => ({ kind: 'done', value: expect.objectContaining(value) });
   expect(await stampede.getOrder(orderId)).toEqual(done({ orderId, status: 'pending' }));
+  expect(await stampede.extendOrder(orderId, 1)).toEqual(done({ orderId, status: 'pending' }));
+  expect(await stampede.extendOrder(orderId, 2_000_000)).toMatchObject({
+    kind: 'beyond-limit',
+    latest: expect.any(String),
+  });
   expect(await stampede.reportPayment(payment)).toEqual(done({ orderId, status: 'paid' }));
   expect(await stampede.getOrderOfUser(saleId, 'ann')).toEqual(done({ orderId, status: 'paid' }));
   expect(await stampede.getPoints('ann')).toEqual(done({ balance: 10 }));

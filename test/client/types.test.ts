@@ -14,7 +14,16 @@ import { root } from '../support/samples.ts';
 
 /** Operations of operators and of pages, which the client does not have. */
 const LEFT_OUT = [
-  ...['auditSale', 'exportOrders', 'refundSale', 'getSaleRefund', 'joinWaitlist', 'listUnmatchedPayments'],
+  ...[
+    'auditSale',
+    'exportOrders',
+    'refundSale',
+    'getSaleRefund',
+    'joinWaitlist',
+    'getWaitlistEntry',
+    'leaveWaitlist',
+    'listUnmatchedPayments',
+  ],
   ...['listTasks', 'retryTask', 'discardTask', 'streamSale', 'streamConsole'],
   ...['listStrategies', 'getHealth', 'getReadiness', 'getMetrics'],
 ];
