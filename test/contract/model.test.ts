@@ -124,12 +124,13 @@ class ModelSale {
     this.#judge(attempts, await Promise.all(deciding), [...leaving]);
   }
 
-  /** Until it is final: a customer who is answered busy asks again. */
+  /** Until it is final: a customer who is answered busy, or gets no answer, asks again. */
   async decide(attempt: Attempt, n: number): Promise<Decision> {
     for (let tries = 0; ; tries++) {
       const decision = await this.processes[n % this.processes.length]!.decide({ ...attempt });
-      if (decision.kind !== 'busy') return decision;
-      if (tries > 100) throw new Error(`busy: ${decision.reason}`);
+      if (decision.kind !== 'busy' && decision.kind !== 'unknown' && decision.kind !== 'retry')
+        return decision;
+      if (tries > 100) throw new Error(`${decision.kind}: ${decision.reason}`);
     }
   }
 
