@@ -1,7 +1,8 @@
 -- Defines helpers for scripts that count units. A sale keeps its count in the field `remaining` of its state or, with
 -- segments, in one field per segment of another hash.
 --
--- `counterValues(state, counters)` returns field, value, …; empty, or with a nil value, when the sale is not loaded.
+-- `counterValues(state, counters)` returns field, value, …; empty, or with a false value, when the sale has no counters.
+-- `freeUnits(state, counters)` returns the sum of the values; false when the sale has no counters.
 -- `placesOf(reservedAt)` returns the counters that the units of a reservation were taken from, {field, units, …}, and their sum.
 -- `unitsOf(reservedAt)` returns the sum only. See sale/reserve.lua.
 -- `addExtra(state, units)` counts units of buyers beyond one for each: with the number of buyers, all units that are held.
@@ -9,6 +10,13 @@
 local function counterValues(state, counters)
   if state == counters then return {'remaining', redis.call('HGET', state, 'remaining')} end
   return redis.call('HGETALL', counters)
+end
+
+local function freeUnits(state, counters)
+  local sum, values = 0, counterValues(state, counters)
+  if not values[2] then return false end
+  for i = 2, #values, 2 do sum = sum + values[i] end
+  return sum
 end
 
 local function placesOf(reservedAt)

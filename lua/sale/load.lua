@@ -34,9 +34,7 @@ local present = known and redis.call('HEXISTS', counters, segments > 0 and '0' o
 
 local function isAsSeen()
   if ARGV[8] == '' or redis.call('ZCARD', reservations) > 0 then return false end
-  local free, values = 0, counterValues(state, counters)
-  for i = 2, #values, 2 do free = free + tonumber(values[i]) end
-  return ARGV[8] == string.format('%.0f ', free) .. (redis.call('HGET', state, 'generation') or '')
+  return ARGV[8] == string.format('%.0f ', freeUnits(state, counters)) .. (redis.call('HGET', state, 'generation') or '')
 end
 local isReplaced = present and isAsSeen()
 if (not present or isReplaced) and redis.call('HLEN', copy) ~= tonumber(ARGV[9]) then

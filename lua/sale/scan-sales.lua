@@ -1,30 +1,29 @@
--- Returns a digest of many sales: just enough to see which need attention.
+-- Returns a digest of many sales, each of one instant: to see which need attention, and which stay sold out.
 --
--- KEYS of each sale: state         hash: remaining, epoch, startsMs, endsMs, paused, maxPerOrder, offer, extraUnits
+-- KEYS of each sale: state         hash: remaining, epoch, startsMs, endsMs, paused, maxPerOrder, offer, extraUnits, generation
+--                    unless the caller needs only that:
 --                    counters      hash that counts the units: the state itself, or one field for each segment
 --                    reservations  sorted set of reservations that Postgres does not have yet
 --                    buyers        hash: user id -> "<order id> <reserved at>"
 -- ARGV 1 epoch       in which the sales must have been loaded
--- Reply  for each sale, in order, five values: free units (below zero when Redis is wrong), or nil when it is not loaded;
---        pending reservations; the age of the oldest in milliseconds, 0 without one; units of buyers;
---        "<startsMs> <endsMs> <paused> <maxPerOrder> <offer>", each perhaps ''
-local reply, n = {}, 0
+--      2 keys        of each sale: 4 or 1
+-- Reply  for each sale, in order: {free units (below zero when Redis is wrong), or nil when it is not loaded; its generation;
+--        "<startsMs> <endsMs> <paused> <maxPerOrder> <offer>", each perhaps ''; the clock, milliseconds since 1970; with four keys also
+--        pending reservations; the age of the oldest in milliseconds, 0 without one; units of buyers}
+local reply, width = {}, tonumber(ARGV[2])
 --#include clock
-for i = 1, #KEYS, 4 do
-  local state, counters = KEYS[i], KEYS[i + 1]
-  local free = false
-  local read = redis.call('HMGET', state, 'remaining', 'epoch', 'startsMs', 'endsMs', 'paused', 'maxPerOrder', 'extraUnits', 'offer')
-  if state == counters then
-    free = read[1] and read[2] == ARGV[1] and tonumber(read[1])
-  elseif read[2] == ARGV[1] then
-    local values = redis.call('HVALS', counters)
-    free = values[1] and 0 or false -- a nil would end the reply
-    for _, value in ipairs(values) do free = free + value end
+--#include units
+for i = 1, #KEYS, width do
+  local state, counters, reservations, buyers = unpack(KEYS, i, i + width - 1)
+  local read = redis.call('HMGET', state, 'epoch', 'generation', 'extraUnits', 'remaining', 'startsMs', 'endsMs', 'paused', 'maxPerOrder', 'offer')
+  for k = 5, 9 do read[k] = read[k] or '' end
+  local free = read[1] == ARGV[1] and ((counters or state) == state and tonumber(read[4]) or freeUnits(state, counters or state))
+  local digest = {free, read[2], table.concat(read, ' ', 5), nowMs}
+  if reservations then
+    local pending, ageMs = redis.call('ZCARD', reservations), 0
+    if pending > 0 then ageMs = nowMs - redis.call('ZRANGE', reservations, 0, 0, 'WITHSCORES')[2] end
+    digest[5], digest[6], digest[7] = pending, ageMs, redis.call('HLEN', buyers) + (read[3] or 0)
   end
-  local pending, ageMs = redis.call('ZCARD', KEYS[i + 2]), 0
-  if pending > 0 then ageMs = nowMs - redis.call('ZRANGE', KEYS[i + 2], 0, 0, 'WITHSCORES')[2] end
-  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = free, pending, ageMs, redis.call('HLEN', KEYS[i + 3]) + (read[7] or 0)
-  reply[n + 5] = table.concat({read[3] or '', read[4] or '', read[5] or '', read[6] or '', read[8] or ''}, ' ')
-  n = n + 5
+  reply[#reply + 1] = digest
 end
 return reply

@@ -53,7 +53,8 @@ async function main(): Promise<number> {
         if (values.check || mirror === null || outbox === null) continue;
         while ((await outbox.publish()) > 0);
         const sale = (await sales.get(saleId))!;
-        await repair({ ...context, mirror, instruments: reports.instruments, log: () => {} }, sale);
+        const repairing = { ...context, mirror, instruments: reports.instruments, log: () => {} };
+        await repair(repairing, saleId, await mirror.digest(saleId));
         if ((await compare(context, sale)).differences.size > 0) continue;
         say(`sale ${saleId}: repaired`);
         different--;

@@ -6,11 +6,12 @@
  *      ├──the sale is not in Redis, or from another epoch──▶ nothing to do: the next attempt loads it
  *      └──something is in progress, or Postgres contradicts itself──▶ reported; compared again next time
  */
+import { limits } from '../config/limits.ts';
 import { freeUnits, type Sale } from '../domain/sale.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
-import type { MirrorSnapshot, SaleMirror } from '../store/redis/sale-mirror.ts';
+import type { SaleDigest, SaleMirror } from '../store/redis/sale-mirror.ts';
 
 export interface ReconcileContext {
   /** Null for a strategy without a mirror. */
@@ -37,39 +38,40 @@ export interface Verdict extends Pick<Comparison, 'saleId' | 'isMirrored'> {
   readonly differences: readonly string[];
 }
 
-/** Each sold unit has a buyer; all other units are free. */
-function agrees(seen: MirrorSnapshot, sale: Sale): boolean {
-  return seen.remaining === freeUnits(sale) && seen.held === sale.sold;
+/** Each sold unit has a buyer; all other units are free. Pending reservations explain any difference. */
+export function differs({ free, pending, held }: SaleDigest, sale: Sale): boolean {
+  return free !== null && pending === 0 && (free !== freeUnits(sale) || held !== sale.sold);
 }
 
 /** Compares one sale. A change while it is read can look like a difference: see `compareSale`. */
 export async function compare(context: ReconcileContext, sale: Sale): Promise<Comparison> {
   const { mirror, orders } = context;
   const differences = new Map<string, string>();
-  const differs = (description: string, key = description) => differences.set(key, description);
+  const add = (description: string, key = description) => differences.set(key, description);
   const counted = await orders.counts(sale.id);
   if (counted.active !== counted.sold)
-    differs(`Postgres counts ${counted.sold} sold, and ${counted.active} in active orders`, 'sold');
+    add(`Postgres counts ${counted.sold} sold, and ${counted.active} in active orders`, 'sold');
   // A running sale always has pending changes, but not the same ones.
   const { units, oldest } = await orders.pendingChanges(sale.id);
   if (counted.pointsMissing > 0)
-    differs(
+    add(
       `${counted.pointsMissing} orders have other points entries than one and its reversal`,
       'points entries',
     );
-  const seen = (await mirror?.snapshot(sale.id)) ?? null;
-  if (mirror !== null && seen !== null) {
-    if (oldest !== null)
-      differs(`${units} units changed in Postgres and not in Redis yet`, `outbox ${oldest}`);
-    const { count, oldest: reservation } = await mirror.abandoned(sale.id);
-    if (count > 0) differs(`${count} reservations in Redis are abandoned`, `reservation ${reservation}`);
-    const free = seen.remaining + seen.pending;
-    if (free !== freeUnits(sale))
-      differs(`Redis has ${free} units free or reserved, Postgres ${freeUnits(sale)}`);
-    if (seen.held !== sale.sold + seen.pending)
-      differs(`Redis knows buyers of ${seen.held - seen.pending} units, Postgres of ${sale.sold}`);
+  const { free = null, held = 0, nowMs = 0 } = (await mirror?.digest(sale.id)) ?? {};
+  if (mirror !== null && free !== null) {
+    if (oldest !== null) add(`${units} units changed in Postgres and not in Redis yet`, `outbox ${oldest}`);
+    const reservations = await mirror.reservations(sale.id);
+    const abandoned = reservations.filter(({ claimedAtMs }) => claimedAtMs <= nowMs - limits.claimMs);
+    if (abandoned.length > 0)
+      add(`${abandoned.length} reservations in Redis are abandoned`, `reservation ${abandoned[0]!.orderId}`);
+    const pending = reservations.reduce((sum, { quantity }) => sum + quantity, 0);
+    if (free + pending !== freeUnits(sale))
+      add(`Redis has ${free + pending} units free or reserved, Postgres ${freeUnits(sale)}`);
+    if (held !== sale.sold + pending)
+      add(`Redis knows buyers of ${held - pending} units, Postgres of ${sale.sold}`);
   }
-  return { saleId: sale.id, differences, isMirrored: seen !== null };
+  return { saleId: sale.id, differences, isMirrored: free !== null };
 }
 
 /** Comparisons of a sale that differs, and milliseconds between two. */
@@ -98,22 +100,24 @@ export interface RepairContext {
   readonly log: (message: string, details: object) => void;
 }
 
-/** Repairs the drift of a sale when nothing is in progress. @returns whether Redis was changed */
+/**
+ * Repairs the drift of a sale when nothing is in progress.
+ * @param seen in Redis; nothing is changed if anything has happened there since
+ * @returns whether Redis was changed
+ */
 export async function repair(
   { mirror, sales, orders, instruments, log }: RepairContext,
-  listed: Sale,
+  saleId: number,
+  seen: SaleDigest,
 ): Promise<boolean> {
-  const seen = await mirror.snapshot(listed.id);
-  if (seen === null || seen.pending > 0 || agrees(seen, listed)) return false;
-  // Read again after the snapshot: the load changes nothing if anything has happened in Redis since then.
-  const sale = await sales.get(listed.id);
-  if (sale === null || agrees(seen, sale)) return false;
+  const sale = await sales.get(saleId); // read after Redis
+  if (sale === null || !differs(seen, sale)) return false;
   // A pending change is not drift.
   if ((await orders.pendingChanges(sale.id)).oldest !== null) return false;
   if (!(await mirror.load(sale, seen))) return false;
-  const drift = seen.remaining - freeUnits(sale);
+  const drift = seen.free! - freeUnits(sale);
   instruments.driftUnits.inc({ direction: drift >= 0 ? 'surplus' : 'missing' }, Math.abs(drift));
-  const { id: saleId, remaining, sold } = sale;
+  const { remaining, sold } = sale;
   log('repaired drift in Redis', { saleId, redis: seen, postgres: { remaining, sold } });
   return true;
 }

@@ -241,7 +241,7 @@ async function prepareMirror(
   { orderId, saleId }: Order,
 ): Promise<void> {
   try {
-    if ((await mirror.snapshot(saleId)) === null) {
+    if ((await mirror.digest(saleId)).free === null) {
       const sale = await sales.get(saleId);
       if (sale !== null) await mirror.load(sale);
     }

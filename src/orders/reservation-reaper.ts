@@ -15,7 +15,7 @@
 import type { LoopHealth } from '../concurrency/loop-health.ts';
 import { limits } from '../config/limits.ts';
 import type { ClaimedReservation, Result } from '../domain/outcome.ts';
-import { freeUnits, type Sale } from '../domain/sale.ts';
+import type { Sale } from '../domain/sale.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import { isStoreUnavailable } from '../store/failures/any-store.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
@@ -23,7 +23,7 @@ import type { SaleTable } from '../store/postgres/sales.ts';
 import type { SaleDigest, SaleMirror } from '../store/redis/sale-mirror.ts';
 import { termsOf } from '../store/redis/sale-records.ts';
 import type { Backlog } from './backlog.ts';
-import { repair } from './drift.ts';
+import { differs, repair } from './drift.ts';
 import { carryOut, fateOf } from './fate.ts';
 import type { OrderCommitter } from './order-committer.ts';
 
@@ -68,15 +68,16 @@ export async function reapOnce(
   let unavailable: unknown = null;
   await context.mirror.checkEpochs();
   const scanned = new Set<string>();
-  for await (const { sale, isChanged } of suspects(context, memory)) {
+  for await (const { sale, seen } of suspects(context, memory)) {
     if (isStopped()) return counts;
     scanned.add(String(sale.id));
     const item = `sale ${sale.id}`;
     if (health.isBackingOff(item)) continue;
     try {
-      if (isChanged) await takeOverTerms(context, sale);
-      await reapAbandoned(context, sale, counts, isStopped);
-      if (await repair(context, sale)) counts.repaired++;
+      const digest = seen ?? (await context.mirror.digest(sale.id));
+      if (hasOtherTerms(digest, sale)) await takeOverTerms(context, sale);
+      if (isAbandoned(digest)) await reapAbandoned(context, sale, counts, isStopped);
+      if (await repair(context, sale.id, digest)) counts.repaired++;
       health.succeeded(item);
     } catch (error) {
       // A failing sale must not stop the others. An unavailable store is not the fault of any sale, so no sale is then backed
@@ -99,8 +100,8 @@ export type PreviousPass = Map<number, string>;
 
 interface Suspect {
   readonly sale: Sale;
-  /** Whether Redis has other terms. */
-  readonly isChanged: boolean;
+  /** Null: it could not be read together with others. */
+  readonly seen: SaleDigest | null;
 }
 
 /** Sales with abandoned reservations, or with a mirror that differs from Postgres. */
@@ -117,13 +118,13 @@ async function* suspects(context: ReaperContext, memory: PreviousPass | null): A
       seen === null ? Number.POSITIVE_INFINITY : seen.reduce((sum, one) => sum + one.pending, pending);
     await leaveOldEpochs(context, some, seen ?? []);
     for (const [i, sale] of some.entries()) {
-      const isChanged = seen !== null && seen[i]!.free !== null && seen[i]!.terms !== termsOf(sale);
-      if (seen === null || isChanged || seen[i]!.ageMs >= limits.claimMs) {
-        yield { sale, isChanged };
-      } else if (differs(seen[i]!, sale)) {
-        const digest = JSON.stringify(seen[i]);
+      const one = seen?.[i] ?? null;
+      if (one === null || hasOtherTerms(one, sale) || isAbandoned(one)) {
+        yield { sale, seen: one };
+      } else if (differs(one, sale)) {
+        const digest = JSON.stringify({ ...one, nowMs: 0 });
         memory?.set(sale.id, digest);
-        if (before === null || before.get(sale.id) === digest) yield { sale, isChanged };
+        if (before === null || before.get(sale.id) === digest) yield { sale, seen: one };
       }
     }
   }
@@ -148,10 +149,10 @@ async function leaveOldEpochs(
   }
 }
 
-/** Pending reservations explain any difference. */
-function differs({ free, pending, held }: SaleDigest, sale: Sale): boolean {
-  return free !== null && pending === 0 && (free !== freeUnits(sale) || held !== sale.sold);
-}
+const isAbandoned = ({ ageMs }: SaleDigest): boolean => ageMs >= limits.claimMs;
+
+const hasOtherTerms = ({ free, terms }: SaleDigest, sale: Sale): boolean =>
+  free !== null && terms !== termsOf(sale);
 
 /** The terms were changed in Postgres. */
 async function takeOverTerms({ mirror, log }: ReaperContext, sale: Sale): Promise<void> {
@@ -166,10 +167,12 @@ async function reapAbandoned(
   isStopped: () => boolean,
 ): Promise<void> {
   const { mirror } = context;
-  while (!isStopped() && (await mirror.abandoned(sale.id)).count > 0) {
-    // Reservations of a sale that is not loaded stay: see lua/sale/acknowledge.lua.
-    if ((await mirror.snapshot(sale.id)) === null) await mirror.load(sale);
+  while (!isStopped()) {
     const abandoned = await mirror.claimAbandoned(sale.id, limits.reapBatch);
+    if (abandoned === null) {
+      await mirror.load(sale); // reservations of a sale that is not loaded stay: see lua/sale/acknowledge.lua
+      continue;
+    }
     const { postponed } = counts;
     await Promise.all(abandoned.map((reservation) => reapOne(context, reservation, counts)));
     if (abandoned.length < limits.reapBatch || counts.postponed > postponed) return;

@@ -228,8 +228,9 @@ class ModelSale {
       );
       expect(rows).toEqual([{ sold: units, free: this.free }]);
     } else {
-      const seen = await mirror.snapshot(this.id);
-      if (seen !== null) expect(seen).toMatchObject({ remaining: this.free, pending: units, held: units });
+      const seen = await mirror.digest(this.id);
+      const expected = { free: this.free, pending: this.held.size, held: units };
+      if (seen.free !== null) expect(seen).toMatchObject(expected);
     }
   }
 }

@@ -93,7 +93,7 @@ it('repairs every sale at once before the first request', async () => {
 
 it('does not compare sales that are selling', async () => {
   const memory: PreviousPass = new Map();
-  const compared = vi.spyOn(context.mirror, 'snapshot');
+  const compared = vi.spyOn(context.sales, 'get');
   for (const units of [1, 10, 100]) {
     await take(units);
     expect(await pass(memory)).toEqual([]);

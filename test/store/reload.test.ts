@@ -12,7 +12,7 @@ import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { saleTable } from '../../src/store/postgres/sales.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
 import { redisEpochs } from '../../src/store/redis/epochs.ts';
-import { createSaleMirror, type MirrorSnapshot, type SaleMirror } from '../../src/store/redis/sale-mirror.ts';
+import { createSaleMirror, type SaleDigest, type SaleMirror } from '../../src/store/redis/sale-mirror.ts';
 import { create } from '../../src/strategies/redis/lua.ts';
 import { attemptOf, reserveFor } from '../support/attempts.ts';
 import { opened } from '../support/opened.ts';
@@ -53,7 +53,7 @@ it('with CONFIRM=accepted, keeps what was accepted in all sales that were loaded
   const loading = mirrorOn(orders, true);
   for (const sale of sales) {
     expect(await loading.load(sale)).toBe(true);
-    expect(await loading.snapshot(sale.id)).toMatchObject({ remaining: 1, pending: 1, held: 1 });
+    expect(await loading.digest(sale.id)).toMatchObject({ free: 1, pending: 1, held: 1 });
   }
 });
 
@@ -142,15 +142,15 @@ describe('a copy that differs from Postgres', () => {
   }
   const reserve = (userId: string) => reserveFor(redis, mirror, attemptOf(saleId, userId));
   /** As the repair of drift does. @param seen the copy that it replaces */
-  const replace = (seen: MirrorSnapshot | null) => mirror.load({ id: saleId }, seen);
+  const replace = (seen: SaleDigest | null) => mirror.load({ id: saleId }, seen);
 
   it('replaces a copy in which nothing has happened since the snapshot', async () => {
     const { state, restocks } = mirror.keys(saleId);
     await mirror.acknowledge([await reserve('ann')]);
     await mirror.restock(saleId, 2, '77');
     const loadedMs = await redis.redis.hget(state, 'loadedMs');
-    expect(await replace(await mirror.snapshot(saleId))).toBe(true);
-    expect(await mirror.snapshot(saleId)).toMatchObject({ remaining: STOCK, pending: 0, held: 0 });
+    expect(await replace(await mirror.digest(saleId))).toBe(true);
+    expect(await mirror.digest(saleId)).toMatchObject({ free: STOCK, pending: 0, held: 0 });
     expect(await redis.redis.hget(state, 'loadedMs')).toBe(loadedMs);
     expect(await redis.redis.smembers(restocks)).toEqual(['77']);
   });
@@ -175,17 +175,17 @@ describe('a copy that differs from Postgres', () => {
       },
     ],
   ])('does not replace a copy in which %s since the snapshot', async (_, happens) => {
-    const seen = await mirror.snapshot(saleId);
+    const seen = await mirror.digest(saleId);
     await happens();
-    const before = await mirror.snapshot(saleId);
+    const { free, generation, held } = await mirror.digest(saleId);
     expect(await replace(seen)).toBe(false);
-    expect(await mirror.snapshot(saleId)).toEqual(before);
+    expect(await mirror.digest(saleId)).toMatchObject({ free, generation, held });
   });
 
   it('replaces the segments of a copy', async () => {
     await open(3);
     await redis.redis.hset(mirror.keys(saleId).counters, { 0: 7, 1: -1, 4: 5 }); // a process had more segments
-    expect(await replace(await mirror.snapshot(saleId))).toBe(true);
+    expect(await replace(await mirror.digest(saleId))).toBe(true);
     expect(await redis.redis.hgetall(mirror.keys(saleId).counters)).toEqual({ 0: '3', 1: '3', 2: '3' });
   });
 });
@@ -210,5 +210,5 @@ it('loads a sale with 70,000 committed reservations', async () => {
   };
   const loading = mirrorOn({ ...orders, snapshot });
   expect(await loading.load(sale)).toBe(true);
-  expect(await old.snapshot(sale.id)).toMatchObject({ remaining: 2, pending: 0, held: 0 });
+  expect(await old.digest(sale.id)).toMatchObject({ free: 2, pending: 0, held: 0 });
 });

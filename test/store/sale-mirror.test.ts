@@ -54,12 +54,20 @@ describe('a claim', () => {
     const [digest] = await sales.scan([saleId]);
     expect(digest).toMatchObject({ free: STOCK - 2, pending: 2, held: 2 });
     expect(digest!.ageMs).toBeGreaterThanOrEqual(limits.claimMs + 100);
-    const oldest = expect.stringMatching(/^ann /);
-    expect(await sales.abandoned(saleId)).toEqual({ count: 2, oldest });
-    const [first] = await sales.claimAbandoned(saleId, 1);
+    expect(await sales.reservations(saleId)).toMatchObject([{ userId: 'ann' }, { userId: 'zoe' }]);
+    const [first] = (await sales.claimAbandoned(saleId, 1))!;
     expect(first).toMatchObject({ userId: 'ann', orderId: ann.orderId, reservedAt: ann.reservedAt });
     expect(await sales.claim(zoe)).toMatchObject({ userId: 'zoe', orderId: zoe.orderId });
     expect(await sales.claimAbandoned(saleId, 9)).toEqual([]);
+  });
+
+  it('needs the sale in Redis: none is given while it is not loaded', async () => {
+    const ann = await reserve('ann');
+    await age(ann, limits.claimMs + 1);
+    await redis.redis.hdel(sales.keys(saleId).state, 'epoch');
+    expect(await sales.claimAbandoned(saleId, 9)).toBeNull();
+    await sales.load({ id: saleId });
+    expect(await sales.claimAbandoned(saleId, 9)).toMatchObject([{ userId: 'ann' }]);
   });
 
   it('does not hide the order of a reservation', async () => {
@@ -120,8 +128,23 @@ it('leaves changes of a sale that was loaded in the other to that one, however o
   await restock(ofThere.id, 1, true);
   await there.publish();
   await there.publish();
-  expect(await there.mirror.snapshot(ofThere.id)).toMatchObject({ remaining: 2 });
+  expect(await there.mirror.digest(ofThere.id)).toMatchObject({ free: 2 });
   await here.publish();
-  expect(await here.mirror.snapshot(ofHere.id)).toMatchObject({ remaining: 1 + limits.outboxBatch });
+  expect(await here.mirror.digest(ofHere.id)).toMatchObject({ free: 1 + limits.outboxBatch });
   await other.close();
+});
+
+it('gives Redis all orders that it lacks, of more than one batch, at once', async () => {
+  const orders = limits.outboxBatch + 1;
+  const sale = await create(orders + 1);
+  await sales.load(sale);
+  const { rows } = await stores.sql.query<{ id: string }>(
+    `INSERT INTO orders (id, sale_id, user_id, status, quantity, price_cents, expires_at)
+     SELECT gen_random_uuid(), $1, 'user-' || n, 'pending', 1, 500, now() + interval '1 day'
+     FROM generate_series(1, $2::int) AS n RETURNING id`,
+    [sale.id, orders],
+  );
+  const relay = createOutboxRelay(postgres, sales, testHealth().loop('mirror-outbox'));
+  await relay.take(rows.map(({ id }) => id));
+  expect(await sales.digest(sale.id)).toMatchObject({ free: 1, pending: 0, held: orders });
 });

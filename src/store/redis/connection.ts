@@ -154,7 +154,7 @@ function storeWith({ servers, replicas, denials, ...parts }: Parts): RedisStore 
   return {
     ...parts,
     locks: onIoredis({ ...requestsBy(redis), isCluster, serverOf, connectionTo, another, close }),
-    scripts: attemptScripts(redis, serverOf, isCluster),
+    scripts: attemptScripts(redis, serverOf),
     watchReplication: (key) => (replicas === 0 ? ALWAYS : watchReplication(serverOf, key)),
     async ping() {
       const checks = await Promise.allSettled(servers().map(({ check }) => check()));

@@ -33,17 +33,6 @@ const MAX_CACHED_KEYS = 10_000;
 
 export type SaleMirror = ReturnType<typeof createSaleMirror>;
 
-/** A sale in Redis at one instant. */
-export interface MirrorSnapshot {
-  readonly remaining: number;
-  /** Units of reservations that are neither acknowledged nor released. */
-  readonly pending: number;
-  /** Grows whenever a unit or a buyer is added. */
-  readonly generation: string;
-  /** Units of customers with an order, according to Redis. */
-  readonly held: number;
-}
-
 export interface ReleaseOptions {
   /** Units that do not return: Postgres does not have them. */
   readonly discardedUnits?: number;
@@ -51,19 +40,36 @@ export interface ReleaseOptions {
   readonly owner?: Pick<Attempt, 'orderId' | 'quantity'> | null;
 }
 
-/** Just enough of a sale to see whether it needs attention. */
+/** A sale in Redis at one instant: see lua/sale/scan-sales.lua. */
 export interface SaleDigest {
   /** Null: the sale is not in Redis, or from another epoch. */
   readonly free: number | null;
+  /** Grows whenever a unit or a buyer is added. */
+  readonly generation: string | null;
+  /** As `termsOf` writes them. */
+  readonly terms: string;
+  /** By Redis's clock. */
+  readonly nowMs: number;
+  /** Reservations that are neither acknowledged nor released. */
   readonly pending: number;
   /** Age of the oldest pending reservation by Redis's clock; 0 without one. */
   readonly ageMs: number;
   /** Units of customers with an order, according to Redis. */
   readonly held: number;
-  /** As `termsOf` writes them. */
-  readonly terms: string;
   /** In which it was looked for. */
   readonly epoch: number;
+}
+
+type DigestReply = readonly [
+  ...[free: number | null, generation: string | null, terms: string, nowMs: number],
+  ...counts: number[],
+];
+
+/** A sale without a unit. */
+export interface SoldOut {
+  readonly generation: string;
+  /** Until its end; infinite: it has none. */
+  readonly sellsForMs: number;
 }
 
 /** The end of a claim made by a command that is sent after this call, on `performance.now()`'s clock. */
@@ -88,7 +94,7 @@ export function withFirstClaim(
  *   then keeps those of the last epoch; otherwise their customers have no order, and may buy again.
  */
 export function createSaleMirror(
-  { redis, isCluster, serverOf }: RedisStore,
+  { redis, isCluster }: RedisStore,
   epochs: RedisEpochs,
   orders: OrderTable,
   segments: number,
@@ -104,8 +110,7 @@ export function createSaleMirror(
   const applyChange = defineScript<number>(redis, 'sale/apply-change', 4);
   const restock = defineScript<number | null>(redis, 'sale/restock', 3);
   const setTerms = defineScript<number>(redis, 'sale/set-terms', 1);
-  const scan = defineScript<readonly (number | string | null)[]>(redis, 'sale/scan-sales');
-  const snapshot = defineScript(redis, 'sale/snapshot', 4);
+  const scanSales = defineScript<readonly DigestReply[]>(redis, 'sale/scan-sales');
 
   const cached = new Map<number, SaleKeys>();
   /** Every attempt needs them. The cache is emptied when it is full. */
@@ -148,10 +153,10 @@ export function createSaleMirror(
     isStill: (saleId: number, copy: FoundServer) => epochs.isStill(keys(saleId).state, copy),
     /**
      * Loads the sale from Postgres unless it is loaded.
-     * @param seen replaces the copy of which this is a snapshot, unless it has a reservation or anything has happened in it since
+     * @param seen replaces the copy of which this is a digest, unless it has a reservation or anything has happened in it since
      * @returns whether this call did
      */
-    async load(sale: Pick<Sale, 'id'>, seen: MirrorSnapshot | null = null) {
+    async load(sale: Pick<Sale, 'id'>, seen: SaleDigest | null = null) {
       const all = keys(sale.id);
       for (let tries = 0; tries < LOAD_TRIES; tries++) {
         // When one of two processes does not know of a promotion yet, the other decides.
@@ -183,7 +188,7 @@ export function createSaleMirror(
               ? -Math.abs(copy)
               : (before ?? 'any')
           : 'none';
-        const asSeen = seen === null ? '' : `${seen.remaining} ${seen.generation}`;
+        const asSeen = seen === null ? '' : `${seen.free} ${seen.generation ?? ''}`;
         const how = [...counts, epoch, taken.restocks.join(' '), keepsOf, asSeen, taken.value.count];
         const copies = [taken.value.key, taken.committed] as const;
         const reply = await load(...unitKeys(all), all.segments, all.restocks, ...copies, ...how);
@@ -252,12 +257,13 @@ export function createSaleMirror(
       if (claimedAtMs <= 0) return claimedAtMs === 0 || !isCertain ? 'claimed-by-another' : 'released';
       return { ...reservation, claimedAtMs, untilMs, isFirst: false, epoch };
     },
-    /** Claims reservations of a sale whose claims have ended, oldest first. */
+    /** Claims reservations of a sale whose claims have ended, oldest first. Null: there are some, and the sale is not in Redis. */
     async claimAbandoned(saleId: number, max: number) {
       const untilMs = claimEndMs();
       const epoch = await epochOf(saleId);
       const { reservations, state } = keys(saleId);
       const reply = await claimAbandoned(reservations, state, limits.claimMs, max, epoch);
+      if (reply === null) return null;
       const [claimedAtMs, ...members] = reply as [number, ...string[]];
       return members.map((member) => {
         return { ...readMember(saleId, member), claimedAtMs, untilMs, isFirst: false, epoch };
@@ -286,16 +292,13 @@ export function createSaleMirror(
       if (record === null || !record.startsWith(orderId)) return false;
       return (await redis.zscore(reservations, `${userId} ${record}`)) !== null;
     },
-    /** The reservations of a sale without a live claim, by Redis's clock: how many they are, and the oldest. */
-    async abandoned(saleId: number) {
-      const { reservations } = keys(saleId);
-      const [seconds, micros] = await serverOf(reservations).redis.time();
-      const untilMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000) - limits.claimMs;
-      const [count, [oldest = null]] = await Promise.all([
-        redis.zcount(reservations, '-inf', untilMs),
-        redis.zrangebyscore(reservations, '-inf', untilMs, 'LIMIT', 0, 1),
-      ]);
-      return { count, oldest };
+    /** All reservations of a sale, by their claims, and when each was claimed: milliseconds since 1970. */
+    async reservations(saleId: number) {
+      const reply = await redis.zrange(keys(saleId).reservations, '0', '-1', 'WITHSCORES');
+      const all: (Reservation & { readonly claimedAtMs: number })[] = [];
+      for (let i = 0; i < reply.length; i += 2)
+        all.push({ ...readMember(saleId, reply[i]!), claimedAtMs: Number(reply[i + 1]) });
+      return all;
     },
     /**
      * Applies a change that Postgres has committed. Idempotent.
@@ -334,12 +337,23 @@ export function createSaleMirror(
       const { state, counters, restocks } = keys(saleId);
       return restock(state, counters, restocks, units, epoch ?? (await epochOf(saleId)), number);
     },
-    /** Null: the sale is not in Redis. */
-    async snapshot(saleId: number): Promise<MirrorSnapshot | null> {
-      type Values = readonly [remaining: number, pending: number, generation: string, held: number] | null;
-      const { state, counters, reservations, buyers } = keys(saleId);
-      const seen = (await snapshot(state, counters, reservations, buyers, await epochOf(saleId))) as Values;
-      return seen && { remaining: seen[0], pending: seen[1], generation: seen[2], held: seen[3] };
+    /** A digest of each sale, in their order. @param isBrief without reservations and buyers: three quarters of the cost */
+    async scan(saleIds: readonly number[], isBrief = false): Promise<readonly SaleDigest[]> {
+      const found = saleIds.map(async (id) => ({ keys: keys(id), epoch: await epochOf(id) }));
+      const calls = callsFor(await Promise.all(found), isCluster).map(async (some) => {
+        const epoch = lastEpochOf(some);
+        const ofOne = ({ state, counters, reservations, buyers }: SaleKeys) =>
+          isBrief ? [state] : [state, counters, reservations, buyers];
+        const all = some.flatMap((sale) => ofOne(sale.keys));
+        const reply = await scanSales(all.length, ...all, epoch, all.length / some.length);
+        return reply.map(([free, generation, terms, nowMs, pending = 0, ageMs = 0, held = 0]) => {
+          return { free, generation, terms, nowMs, pending, ageMs, held, epoch };
+        });
+      });
+      return (await Promise.all(calls)).flat();
+    },
+    async digest(saleId: number) {
+      return (await this.scan([saleId]))[0]!;
     },
     /** Takes over the terms of a sale from Postgres, unless Redis has newer ones. A sale that is not in Redis is loaded. */
     async setTerms(sale: Pick<Sale, 'id'>): Promise<void> {
@@ -350,21 +364,16 @@ export function createSaleMirror(
       while ((await setTerms(state, versionedTerms(terms), await epochOf(sale.id))) !== 1)
         if (await this.load(sale)) return;
     },
-    /** A digest of each sale, in their order. */
-    async scan(saleIds: readonly number[]): Promise<readonly SaleDigest[]> {
-      type Values = [free: number | null, pending: number, ageMs: number, held: number, terms: string];
-      const asked = saleIds.map(async (id) => ({ keys: keys(id), epoch: await epochOf(id) }));
-      const sales = await Promise.all(asked);
-      const calls = callsFor(sales, isCluster).map(async (some) => {
-        const epoch = lastEpochOf(some);
-        const all = some.flatMap(({ keys: k }) => [k.state, k.counters, k.reservations, k.buyers]);
-        const reply = await scan(all.length, ...all, epoch);
-        return some.map((_, i) => {
-          const [free, pending, ageMs, held, terms] = reply.slice(5 * i, 5 * i + 5) as Values;
-          return { free, pending, ageMs, held, terms, epoch };
-        });
+    /** For each sale its state, without segments; null: a unit is free, or the sale is not open, or not in Redis. */
+    async soldOut(saleIds: readonly number[]): Promise<readonly (SoldOut | null)[]> {
+      return (await this.scan(saleIds, true)).map(({ free, generation, terms, nowMs }) => {
+        const [startsMs, endsMs, paused] = terms.split(' ');
+        const sellsForMs = endsMs ? Number(endsMs) - nowMs : Number.POSITIVE_INFINITY;
+        const isOpen = paused !== '1' && nowMs >= Number(startsMs) && sellsForMs > 0;
+        return isOpen && generation !== null && free !== null && free <= 0
+          ? { generation, sellsForMs }
+          : null;
       });
-      return (await Promise.all(calls)).flat();
     },
   };
 }

@@ -10,7 +10,7 @@ import type { Attempt } from '../../domain/order.ts';
 import type { NotOpen, Unanswered } from '../../domain/outcome.ts';
 import { hasNoEffect } from '../failures/redis.ts';
 import { defineScript } from './load-script.ts';
-import { callsFor, lastEpochOf, type SaleInEpoch, type SaleKeys, unitKeys } from './sale-keys.ts';
+import { type SaleKeys, unitKeys } from './sale-keys.ts';
 import type { RedisServer } from './server.ts';
 
 export type ReserveReply =
@@ -44,20 +44,12 @@ export interface SaleAttempts {
   readonly members: readonly Omit<Attempt, 'saleId'>[];
 }
 
-/** A sale without a unit. */
-export interface SoldOut {
-  readonly generation: string;
-  /** Below zero: it does not end. */
-  readonly endsInMs: number;
-}
-
 export type SaleScripts = ReturnType<typeof attemptScripts>;
 
 /** Defines them on a connection. */
-export function attemptScripts(redis: Redis, serverOf: (key: string) => RedisServer, isCluster: boolean) {
+export function attemptScripts(redis: Redis, serverOf: (key: string) => RedisServer) {
   const reserve = defineScript(redis, 'sale/reserve', 3);
   const reserveMany = defineScript<string>(redis, 'sale/reserve-many');
-  const soldOut = defineScript(redis, 'sale/sold-out');
   const fencedRead = defineScript(redis, 'sale/fenced-read', 3);
   const fencedDeduct = defineScript(redis, 'sale/fenced-deduct', 4);
 
@@ -99,22 +91,6 @@ export function attemptScripts(redis: Redis, serverOf: (key: string) => RedisSer
         for (const { orderId } of members) replies.push(reserveReplyOf(lines[replies.length]!, orderId));
       }
       return replies;
-    },
-
-    /** @returns for each sale its state; null: a unit is free, or the sale is not open, or not in Redis */
-    async soldOut(sales: readonly SaleInEpoch[]): Promise<readonly (SoldOut | null)[]> {
-      type Entry = readonly [generation: string, endsInMs: number] | readonly [];
-      const replies = await Promise.all(
-        callsFor(sales, isCluster).map((some) => {
-          const states = some.map(({ keys }) => keys.state);
-          return soldOut(states.length, ...states, lastEpochOf(some)) as Promise<readonly Entry[]>;
-        }),
-      );
-      return replies
-        .flat()
-        .map(([generation, endsInMs]) =>
-          generation === undefined ? null : { generation, endsInMs: endsInMs! },
-        );
     },
 
     fencedRead: async (

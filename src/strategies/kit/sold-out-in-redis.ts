@@ -13,24 +13,22 @@ const PAGE = 1_000;
  * other copy of the sale was loaded: an old primary that still serves knows of no release.
  */
 export function soldOutInRedis(
-  { redis, scripts, hasSentinels, connectionTo }: RedisStore,
-  mirror: Pick<SaleMirror, 'keys' | 'findCopy' | 'isStill' | 'loadedIn'>,
+  { redis, hasSentinels, connectionTo }: RedisStore,
+  mirror: Pick<SaleMirror, 'keys' | 'findCopy' | 'isStill' | 'loadedIn' | 'soldOut'>,
 ): SoldOutSource {
   return {
     async states(saleIds) {
       const asked = saleIds.map(async (id) => {
         const copy = await mirror.findCopy(id);
-        return { id, keys: mirror.keys(id), copy, epoch: copy.epoch };
+        return { id, copy, epoch: copy.epoch };
       });
       const sales = await Promise.all(asked);
-      const replies = await scripts.soldOut(sales);
+      const replies = await mirror.soldOut(saleIds);
       const loadedIn = hasSentinels ? await mirror.loadedIn(saleIds) : null;
       return replies.map((reply, i) => {
         const { id, copy, epoch } = sales[i]!;
         const isStale = !mirror.isStill(id, copy); // of a Redis that was replaced meanwhile
-        if (reply === null || isStale || (loadedIn?.get(id) ?? epoch) !== epoch) return null;
-        const { generation, endsInMs } = reply;
-        return { generation, sellsForMs: endsInMs < 0 ? Number.POSITIVE_INFINITY : endsInMs };
+        return isStale || (loadedIn?.get(id) ?? epoch) !== epoch ? null : reply;
       });
     },
     async *customers(saleId) {
