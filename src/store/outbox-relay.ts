@@ -47,7 +47,9 @@ export function createOutboxRelay(
     publish,
     async take(orderIds) {
       await postgres.pool.query(TAKE, [orderIds]);
-      await publish(orderIds);
+      const { outboxBatch } = limits; // of one call
+      for (let i = 0; i < orderIds.length; i += outboxBatch)
+        await publish(orderIds.slice(i, i + outboxBatch));
     },
   };
 }
