@@ -66,12 +66,12 @@ it('pins every image, and starts three services without a profile', () => {
     expect(new Set(images.filter((image) => image.startsWith(product))).size).toBe(1);
 });
 
-it('passes every variable of .env.example, except where and on what machine the service runs', () => {
+it('passes every variable of .env.example, except where and on what machine the service runs, and how it is replaced', () => {
   const [, ...known] = text('.env.example').split(/^(?:# )?(?=[A-Z][A-Z_]+=)/m);
   const variables = known.map((line) => line.split('=')[0]);
   expect(variables.length).toBeGreaterThan(30);
   const passed = Object.keys(services.stampede.environment);
-  const own = ['PORT', 'HOST', 'ADMIN_PORT', 'ADMIN_HOST', 'LOCAL_REDIS'];
+  const own = ['PORT', 'HOST', 'ADMIN_PORT', 'ADMIN_HOST', 'LOCAL_REDIS', 'SHUTDOWN_DELAY_MS'];
   expect(variables.filter((name) => !passed.includes(name!)).sort()).toEqual(own.sort());
 });
 

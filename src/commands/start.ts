@@ -48,11 +48,14 @@ async function main(): Promise<void> {
   const names = unreadNames(fileNames);
   if (names.length > 0) log.warn({ names }, 'Nothing reads these variables of .env');
   const closeAll = () => closers.close((err) => log.error({ err }, 'Shutdown step failed'));
-  const delay = limits.shutdownMs + 5_000;
+  const delay = longestStopMs(config);
   let isStopping = false;
   const closing = closeWithGrace({ delay, skip: [...STOP_SIGNALS] }, async ({ err }) => {
     isStopping = true;
-    if (err) log.fatal({ err }, 'Stopping after an error');
+    if (err) {
+      log.fatal({ err }, 'Stopping after an error');
+      closers.delayMs = 0;
+    }
     await closeAll();
   });
   const stop = () => void closing.close();
@@ -102,8 +105,9 @@ const ALONE =
 async function startAll(config: Config, { databaseUrl, redisUrl }: StoreUrls, log: Logger): Promise<void> {
   const ports = await startWorkers({
     count: config.workers,
-    // Workers do not migrate.
+    stopMs: longestStopMs(config),
     env: {
+      // Workers do not migrate.
       DATABASE_URL: databaseUrl,
       MIGRATION_DATABASE_URL: '',
       REDIS_URL: redisUrl ?? 'none',
@@ -120,6 +124,9 @@ async function startAll(config: Config, { databaseUrl, redisUrl }: StoreUrls, lo
   });
   logListening(config, ports, log);
 }
+
+/** With the drain of requests; then what is left is ended. */
+const longestStopMs = ({ shutdownDelayMs }: Config): number => shutdownDelayMs + limits.shutdownMs + 5_000;
 
 /** Workers accept the tickets of each other. */
 function sharedTicketKey({ auth, ticketKeys }: Config): { TICKET_SECRETS?: string } {

@@ -93,6 +93,8 @@ function variables({ strategies, locks }: Choices) {
     admissionMs: ['ADMISSION_MS', integer(20, 60_000), 100],
     /** Worker processes that share the port. */
     workers: ['WORKERS', integer(1, 64), 1],
+    /** Time between "not ready" and the close of the port, milliseconds. */
+    shutdownDelayMs: ['SHUTDOWN_DELAY_MS', integer(0, limits.maxShutdownDelayMs), 0],
     auth: ['AUTH', either('none', 'jwt'), 'none'],
     authJwksUrl: ['AUTH_JWKS_URL', privateUrl, null],
     authIssuer: ['AUTH_ISSUER', z.string(), null],

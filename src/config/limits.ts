@@ -297,6 +297,8 @@ export const limits = {
   sameSignalMs: 1_000,
   /** On shutdown, requests in progress have this long to finish. */
   shutdownMs: 10_000,
+  /** Longest SHUTDOWN_DELAY_MS: load balancers need seconds. */
+  maxShutdownDelayMs: 600_000,
   /** On shutdown, idle connections stay open this long: a request may be on its way on one of them. */
   drainMs: 1_000,
   /** `Retry-After` of a `busy` answer, in seconds. */

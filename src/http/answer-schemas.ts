@@ -185,8 +185,10 @@ export const livenessSchema = component('Liveness', { status: z.literal('ok') })
 
 export const readinessSchema = component('Readiness', {
   status: z
-    .enum(['ok', 'degraded', 'unavailable'])
-    .describe('degraded: both stores answer, but some background work fails'),
+    .enum(['ok', 'degraded', 'unavailable', 'stopping'])
+    .describe(
+      'degraded: both stores answer, but some background work fails; stopping: send requests to another process',
+    ),
   stores: z
     .record(z.string(), z.string())
     .describe('ok, or the error of the store, whose text only an administrator is sent'),

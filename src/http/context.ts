@@ -36,6 +36,8 @@ export interface ServiceContext {
   readonly metricsOfAll: (() => Promise<string | null>) | null;
   /** Failing background work. */
   readonly degraded: () => readonly Degradation[];
+  /** Whether the service is about to close its port. */
+  readonly isStopping: () => boolean;
   /** Checks by store; a check throws when its store does not answer. */
   readonly checks: Readonly<Record<string, () => Promise<void>>>;
 }

@@ -2,6 +2,7 @@
  * The stores, the lock and the strategy of a configuration, and error reporting: the part that `service.ts`, the command `reconcile`, tests
  * and bench share.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import type { Choices, Config } from '../config/env.ts';
 import { StartError } from '../config/errors.ts';
@@ -26,12 +27,24 @@ import { strategies } from '../strategies/registry.ts';
 import type { Strategy } from '../strategies/strategy.ts';
 import { reach, type StoreUrls } from './startup.ts';
 
-/** Stops what was started, in reverse order. */
+/**
+ * Stops what was started, in reverse order.
+ *
+ *   serving ──close()──▶ not ready, still serving ──after `delayMs`──▶ stopping
+ */
 export class Closers {
+  /** Time for load balancers to notice that /readyz is 503, milliseconds. */
+  delayMs = 0;
+  #isClosing = false;
   readonly #closers: (() => Promise<unknown>)[] = [];
   readonly #stopping = new AbortController();
 
-  /** Fires before anything is stopped: streams to clients do not end by themselves. */
+  /** Whether `close` was called. */
+  get isClosing(): boolean {
+    return this.#isClosing;
+  }
+
+  /** Fires after the delay, before anything is stopped: streams to clients do not end by themselves. */
   get stopping(): AbortSignal {
     return this.#stopping.signal;
   }
@@ -42,6 +55,8 @@ export class Closers {
 
   /** @param onError receives errors; the remaining parts are still stopped */
   async close(onError: (error: unknown) => void): Promise<void> {
+    this.#isClosing = true;
+    if (this.delayMs > 0) await sleep(this.delayMs);
     this.#stopping.abort();
     for (const close of this.#closers.splice(0).reverse()) await close().catch(onError);
   }

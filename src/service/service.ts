@@ -80,7 +80,9 @@ export async function createService(options: ServiceOptions): Promise<Service> {
         closers.add(() => Promise.all(listening.map(stopListening)));
         const adminAddress = adminAddressOf(config);
         const adminPort = admin === null ? null : await listenAt(admin, adminAddress!, 'ADMIN_PORT');
-        return { port: await listenAt(main, config), adminPort };
+        const port = await listenAt(main, config);
+        closers.delayMs = config.shutdownDelayMs;
+        return { port, adminPort };
       },
       close,
     };
@@ -133,7 +135,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
     tasks,
     record: (event) => addAuditEvent(postgres.pool, event),
     onUnrecorded: (error) => onError('postgres-audit-answer', error),
-    service: describeService(options, core, reports),
+    service: describeService({ ...options, closers }, core, reports),
     onError: onDefect,
   });
 }
@@ -196,7 +198,7 @@ async function openTracing(
 
 /** What the service reports about itself. */
 function describeService(
-  { config, localDegradation }: ServiceOptions,
+  { config, localDegradation, closers }: ServiceOptions,
   { postgres, redis }: Core,
   { instruments, background }: Reports,
 ): Parameters<typeof createApp>[0]['service'] {
@@ -211,6 +213,7 @@ function describeService(
       const detail = localDegradation?.() ?? null;
       return [...background.degraded(), ...(detail === null ? [] : [{ what: 'local', detail }])];
     },
+    isStopping: () => closers?.isClosing === true,
     checks: { postgres: () => postgres.ping(), ...(redis !== null && { redis: () => redis.ping() }) },
   };
 }

@@ -16,13 +16,14 @@
 import cluster, { type Worker } from 'node:cluster';
 import { AggregatorRegistry, type Registry } from 'prom-client';
 import { StartError } from '../config/errors.ts';
-import { limits } from '../config/limits.ts';
 import type { Ports } from '../http/listen.ts';
 
 export interface WorkersOptions {
   readonly count: number;
   /** Environment of the workers, with the URLs of the stores. */
   readonly env: Readonly<Record<string, string>>;
+  /** Workers that have not ended this long after a stop are killed, milliseconds. */
+  readonly stopMs: number;
   readonly log: (message: string, details: object) => void;
   /** Called when several workers in a row died before they served. */
   readonly onGiveUp: (error: Error) => void;
@@ -56,7 +57,7 @@ const METRICS_MS = 6_000;
  * @throws StartError when one of them ends before it serves
  */
 export async function startWorkers(options: WorkersOptions): Promise<Ports> {
-  const { count, env, log, onGiveUp, onStarting } = options;
+  const { count, env, stopMs, log, onGiveUp, onStarting } = options;
   const all = new AggregatorRegistry();
   const states = new WeakMap<Worker, State>();
   let stopping: Promise<void> | null = null;
@@ -90,7 +91,7 @@ export async function startWorkers(options: WorkersOptions): Promise<Ports> {
   }
 
   const stop = () => {
-    stopping ??= stopAll(states);
+    stopping ??= stopAll(states, stopMs);
     return stopping;
   };
   onStarting(stop);
@@ -103,7 +104,7 @@ export async function startWorkers(options: WorkersOptions): Promise<Ports> {
   return ports[0]!;
 }
 
-async function stopAll(states: WeakMap<Worker, State>): Promise<void> {
+async function stopAll(states: WeakMap<Worker, State>, stopMs: number): Promise<void> {
   const workers = Object.values(cluster.workers ?? {}) as Worker[];
   const ended = workers.map(
     (worker) => worker.isDead() || new Promise((resolve) => worker.once('exit', resolve)),
@@ -115,7 +116,7 @@ async function stopAll(states: WeakMap<Worker, State>): Promise<void> {
   }
   const kill = setTimeout(() => {
     for (const worker of workers) worker.process.kill('SIGKILL');
-  }, limits.shutdownMs + 5_000);
+  }, stopMs);
   await Promise.all(ended);
   clearTimeout(kill);
 }

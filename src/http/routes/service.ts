@@ -30,10 +30,14 @@ export const serviceRoutes = {
         a.readinessSchema,
         'Every store in use answers; `degraded` lists failing background work, tasks that wait for a receiver, masters of a cluster that are down, and a Redis that may evict keys or denies commands',
       ),
-      503: json(a.readinessSchema, 'A store does not answer; of a cluster, no master does'),
+      503: json(
+        a.readinessSchema,
+        'A store does not answer; of a cluster, no master does; or the service stops',
+      ),
     },
     setup: ({ service }) => coalesce(() => runChecks(service.checks)),
     async handle({ req, res }, { service, adminTokens }, readiness) {
+      if (service.isStopping()) return res.status(503).json({ status: 'stopping', stores: {} });
       // Errors name addresses of the stores.
       const isOpen = adminTokens !== null && (await isAdministrator(adminTokens, req, res));
       const found = Object.entries(await readiness('all'));
@@ -44,7 +48,7 @@ export const serviceRoutes = {
         .degraded()
         .map(({ what, detail }) => ({ what, detail: isOpen ? detail : 'for administrators only' }));
       const status = degraded.length === 0 ? 'ok' : 'degraded';
-      res.status(ready ? 200 : 503).json({
+      return res.status(ready ? 200 : 503).json({
         status: ready ? status : 'unavailable',
         stores,
         ...(degraded.length > 0 && { degraded }),

@@ -70,6 +70,7 @@ function application(): RequestListener {
       instruments: { refusals: { inc: () => {} } } as never,
       metricsOfAll: null,
       degraded: () => [],
+      isStopping: () => false,
       checks: {},
     },
     paymentSecrets: [],
