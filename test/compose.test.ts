@@ -71,7 +71,7 @@ it('passes every variable of .env.example, except where and on what machine the 
   const variables = known.map((line) => line.split('=')[0]);
   expect(variables.length).toBeGreaterThan(30);
   const passed = Object.keys(services.stampede.environment);
-  const own = ['PORT', 'HOST', 'ADMIN_PORT', 'ADMIN_HOST', 'LOCAL_REDIS', 'SHUTDOWN_DELAY_MS'];
+  const own = ['PORT', 'HOST', 'ADMIN_PORT', 'ADMIN_HOST', 'LOCAL_REDIS', 'MIGRATE', 'SHUTDOWN_DELAY_MS'];
   expect(variables.filter((name) => !passed.includes(name!)).sort()).toEqual(own.sort());
 });
 

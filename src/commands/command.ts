@@ -1,4 +1,4 @@
-/** What the commands share that end by themselves: `npm run audit` and `npm run reconcile`. */
+/** What the commands share that end by themselves: `npm run migrate`, `npm run audit` and `npm run reconcile`. */
 import type { Config } from '../config/env.ts';
 import { ConfigError, OperatorError } from '../config/errors.ts';
 import { LOCAL_FOLDER, readStoreUrls } from '../local/urls.ts';

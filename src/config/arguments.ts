@@ -1,4 +1,4 @@
-/** The command lines of `npm start`, `npm run reconcile` and `npm run audit`. */
+/** The command lines of `npm start` and of the commands beside it. */
 import { type ParseArgsConfig, parseArgs } from 'node:util';
 import { OperatorError } from './errors.ts';
 import { suggestion, unknownOption } from './suggest.ts';

@@ -1,4 +1,4 @@
-/** The optional file `.env` in the working directory, for `npm start`, `npm run reconcile` and `npm run audit`. */
+/** The optional file `.env` in the working directory, for `npm start` and the commands beside it. */
 import { readFileSync, statSync } from 'node:fs';
 import { parseEnv } from 'node:util';
 import { ConfigError } from './errors.ts';

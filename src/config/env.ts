@@ -62,6 +62,8 @@ function variables({ strategies, locks }: Choices) {
     redisUrl: ['REDIS_URL', parsedBy((text) => text === NONE || parseRedisUrl(text)), null],
     /** Whether a missing Redis may be installed through the package manager. */
     localRedis: ['LOCAL_REDIS', either('auto', 'never'), 'auto'],
+    /** Whether a start applies migrations; `never`: it only checks that none is missing. */
+    migrate: ['MIGRATE', either('auto', 'never'), 'auto'],
     /** At least three independent Redis servers, for LOCK=redlock. */
     redlockUrls: ['REDLOCK_URLS', redlockUrls, []],
     /** `host:port,host:port`, for LOCK=zookeeper; null: not configured. */

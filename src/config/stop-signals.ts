@@ -4,7 +4,8 @@
  *   running ──first signal──▶ stopping in order ──a signal later than `limits.sameSignalMs`──▶ ends at once
  *
  * Ctrl-C in a terminal signals every process of the command, and npm forwards SIGINT and SIGTERM to its child: one Ctrl-C is two
- * signals within milliseconds. The commands `audit` and `reconcile` have nothing to stop: their first signal ends them.
+ * signals within milliseconds. The commands `audit`, `migrate` and `reconcile` have nothing to stop: their first signal ends
+ * them.
  */
 import { limits } from './limits.ts';
 

@@ -9,7 +9,7 @@ import { startLocalStores } from '../local/stores.ts';
 import { LOCAL_FOLDER } from '../local/urls.ts';
 import { tlsAdvice } from '../store/failures/tls-advice.ts';
 import { missingOnServer } from '../store/postgres/check-server.ts';
-import { migrate } from '../store/postgres/migrate.ts';
+import { checkMigrated, migrate } from '../store/postgres/migrate.ts';
 import { serverOf } from '../store/postgres/pool.ts';
 import { missingGrants } from '../store/postgres/privileges.ts';
 
@@ -59,15 +59,22 @@ export async function findStores(
   };
 }
 
+/** What a start and the command `migrate` report. */
+export type MigrationLog = Readonly<
+  Record<'info' | 'warn', (details: Readonly<Record<string, unknown>>, message: string) => void>
+>;
+
 /**
- * Checks the server, applies the migrations as the role that owns the tables, and gives the role of the service what it needs.
+ * Checks the server, applies the migrations as the role that owns the tables, and gives the role of the service what it needs. With
+ * MIGRATE=never it writes nothing.
  * @throws StartError also when the server or its settings cannot be used, or the role of the service lacks a privilege
  */
 export async function migrateStores(
-  { databaseUrl, migrationDatabaseUrl }: FoundStores,
-  { events }: Pick<Config, 'events'>,
-  log: Logger,
+  { databaseUrl, migrationDatabaseUrl: ownerUrl }: FoundStores,
+  { events, migrate: when }: Pick<Config, 'events' | 'migrate'>,
+  log: MigrationLog,
 ): Promise<void> {
+  const migrationDatabaseUrl = when === 'never' ? null : ownerUrl;
   await checkServer('DATABASE_URL', databaseUrl, events);
   if (migrationDatabaseUrl !== null) await checkServer('MIGRATION_DATABASE_URL', migrationDatabaseUrl);
   const asService = <T>(work: (client: pg.Pool) => Promise<T>) =>
@@ -80,7 +87,9 @@ export async function migrateStores(
   }
   const { applied, newer } =
     migrationDatabaseUrl === null
-      ? await reach('Postgres', 'DATABASE_URL', databaseUrl, () => migrate(databaseUrl))
+      ? await reach('Postgres', 'DATABASE_URL', databaseUrl, () =>
+          (when === 'never' ? checkMigrated : migrate)(databaseUrl),
+        )
       : await reach('Postgres', 'MIGRATION_DATABASE_URL', migrationDatabaseUrl, () =>
           migrate(migrationDatabaseUrl, role),
         );

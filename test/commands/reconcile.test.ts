@@ -2,41 +2,20 @@
  * `npm run reconcile` finds every difference between the two stores that is planted here, repairs those that can be repaired,
  * changes nothing with --check, and is not misled by a running sale.
  */
-import { execFile } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { buy, call, createSale, eventually, users } from '../support/client.ts';
 import { pendingWork } from '../support/judge.ts';
 import { opened } from '../support/opened.ts';
-import { entryOf, installService, startService, type TestService } from '../support/service.ts';
+import { installService, runCommand, startService, type TestService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 
 const AGREES = 'Redis agrees with Postgres.\n';
 
-interface Reconciled {
-  readonly code: number;
-  readonly out: string;
-  readonly err: string;
-}
-
-/** Runs what `npm run reconcile` runs. @param folder the installation; by default this checkout */
-function reconcile(
-  env: Readonly<Record<string, string>>,
-  args: readonly string[] = [],
-  folder?: string,
-): Promise<Reconciled> {
-  const options = { env: { PATH: process.env.PATH, ...env } };
-  return new Promise((resolve) => {
-    execFile(process.execPath, [entryOf('reconcile', folder), ...args], options, (error, out, err) =>
-      resolve({ code: error === null ? 0 : Number(error.code), out, err }),
-    );
-  });
-}
-
 describe('beside a service with local stores', () => {
   it('finds the stores while the service runs, and fails otherwise', async () => {
     await using installed = await installService();
-    const check = () => reconcile({}, ['--check'], installed.folder);
+    const check = () => runCommand('reconcile', {}, ['--check'], installed.folder);
     const service = installed.start({ STRATEGY: 'lua' });
     try {
       const url = (await service.url)!;
@@ -56,7 +35,7 @@ const STRATEGY = 'segmented-lock';
 describe(STRATEGY, () => {
   const stores = opened(openTestStores);
   const start = () => startService({ ...envOf(stores), STRATEGY });
-  const run = (...args: string[]) => reconcile({ ...envOf(stores), STRATEGY }, args);
+  const run = (...args: string[]) => runCommand('reconcile', { ...envOf(stores), STRATEGY }, args);
   const key = (saleId: number, name: string) => `stampede:{sale:${saleId}}:${name}`;
   const sql = (text: string, values: unknown[]) => stores.sql.query(text, values);
   /** Adds units in Redis that Postgres does not have. */
@@ -186,7 +165,7 @@ describe(STRATEGY, () => {
     await sql(`UPDATE sales SET ends_at = '2020-01-01' WHERE id <> $1`, [id]);
     let running = true;
     const crowd = users(6).map((name) => trade(service, id, name, () => running));
-    const reports: Reconciled[] = [];
+    const reports: Awaited<ReturnType<typeof run>>[] = [];
     for (let i = 0; i < 3; i++) {
       reports.push(await run('--check'));
       await sleep(100);

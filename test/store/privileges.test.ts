@@ -82,7 +82,11 @@ describe('a start with two roles', () => {
   const log = pino({ level: 'info' }, { write: (line: string) => lines.push(line) });
   /** What a start does before it serves. */
   const prepare = (databaseUrl: string, migrationDatabaseUrl: string | null = null) =>
-    migrateStores({ databaseUrl, migrationDatabaseUrl, redisUrl: stores.redisUrl }, { events: [] }, log);
+    migrateStores(
+      { databaseUrl, migrationDatabaseUrl, redisUrl: stores.redisUrl },
+      { events: [], migrate: 'auto' },
+      log,
+    );
   const refusal = (databaseUrl: string, migrationDatabaseUrl: string | null = null): Promise<string> =>
     prepare(databaseUrl, migrationDatabaseUrl).then(
       () => 'none',

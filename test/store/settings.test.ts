@@ -37,7 +37,11 @@ const SALE = { name: 's', stock: 1, priceCents: 1, startsAt: null, endsAt: null 
 const log = pino({ level: 'silent' });
 /** What a start does before it serves. */
 const refusal = (databaseUrl: string, migrationDatabaseUrl: string | null = null): Promise<string> =>
-  migrateStores({ databaseUrl, migrationDatabaseUrl, redisUrl: null }, { events: [] }, log).then(
+  migrateStores(
+    { databaseUrl, migrationDatabaseUrl, redisUrl: null },
+    { events: [], migrate: 'auto' },
+    log,
+  ).then(
     () => 'none',
     (error: Error) => (error.name === 'StartError' ? error.message : String(error)),
   );

@@ -2,7 +2,7 @@
  * Services: in the process of the test, and, where a process has to die or the operating system is part of the test, as processes from
  * the build, which the global setup makes once for the whole run.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFile, cp, rm, symlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -19,10 +19,24 @@ import { migrateStores } from '../../src/service/startup.ts';
 const root = fileURLToPath(new URL('../../', import.meta.url));
 
 /** A built program. */
-export const entryOf = (command: 'start' | 'reconcile', folder = root) =>
-  path.join(folder, 'dist/commands', `${command}.js`);
+const entryOf = (command: string, folder = root) => path.join(folder, 'dist/commands', `${command}.js`);
 
 type Environment = Readonly<Record<string, string>>;
+
+/** Runs what `npm run` runs for a command that ends by itself. @param folder the installation; by default this checkout */
+export function runCommand(
+  command: 'migrate' | 'reconcile',
+  env: Environment,
+  args: readonly string[] = [],
+  folder?: string,
+): Promise<{ readonly code: number; readonly out: string; readonly err: string }> {
+  const options = { cwd: folder ?? path.join(root, 'src'), env: { PATH: process.env.PATH, ...env } };
+  return new Promise((resolve) => {
+    execFile(process.execPath, [entryOf(command, folder), ...args], options, (error, out, err) =>
+      resolve({ code: error === null ? 0 : Number(error.code), out, err }),
+    );
+  });
+}
 
 /** One process. */
 export interface Run extends AsyncDisposable {

@@ -42,8 +42,43 @@ export interface Migrated {
  * @throws StartError when the role may not migrate, the database has another history, or a migration fails; what Postgres throws
  *   when it cannot be reached or a grant fails. The database is then as it was before the call.
  */
-export async function migrate(databaseUrl: string, serviceRole: string | null = null): Promise<Migrated> {
-  // One connection, never closed while idle: it has the transaction.
+export function migrate(databaseUrl: string, serviceRole: string | null = null): Promise<Migrated> {
+  return inTransaction(databaseUrl, async (pool) => {
+    // The timeouts are those of the service.
+    for (const timeout of ['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'])
+      await pool.query(`SET LOCAL ${timeout} = 0`);
+    await pool.query('SELECT pg_advisory_xact_lock($1)', [MIGRATION_LOCK]);
+    await createSchema(pool, addressOf(databaseUrl).schema);
+    const { known, creates, pending, newer } = await readHistory(pool);
+    if (pending.length > 0 && !creates)
+      throw new StartError(
+        `The database lacks the migrations ${pending.join(', ')}, and its user may not create tables. ${AS_OWNER}`,
+      );
+    if (!known) await pool.query(CREATE_HISTORY);
+    if (pending.length > 0) await apply(pool, pending);
+    const grants = serviceRole === null ? [] : await missingGrants(pool, serviceRole);
+    for (const grant of grants) await pool.query(grant);
+    return { applied: pending, newer };
+  });
+}
+
+/**
+ * Checks that the database has every migration, and writes nothing.
+ * @throws StartError when it lacks one or has another history; what Postgres throws when it cannot be reached
+ */
+export function checkMigrated(databaseUrl: string): Promise<Migrated> {
+  return inTransaction(databaseUrl, async (pool) => {
+    await pool.query('SET TRANSACTION READ ONLY');
+    const { pending, newer } = await readHistory(pool);
+    if (pending.length === 0) return { applied: [], newer };
+    throw new StartError(
+      `The database lacks the migrations ${pending.join(', ')}, and with MIGRATE=never the start does not apply them. Run first: npm run migrate (in the image: node dist/commands/migrate.js).`,
+    );
+  });
+}
+
+/** On one connection, never closed while idle: it has the transaction. */
+async function inTransaction<T>(databaseUrl: string, work: (pool: pg.Pool) => Promise<T>): Promise<T> {
   const pool = new pg.Pool({
     ...serverOf(databaseUrl),
     max: 1,
@@ -54,17 +89,9 @@ export async function migrate(databaseUrl: string, serviceRole: string | null = 
   try {
     // Under a stricter level the snapshot would be older than the lock, and lack what another process has just applied.
     await pool.query('BEGIN ISOLATION LEVEL READ COMMITTED');
-    // The timeouts are those of the service.
-    for (const timeout of ['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'])
-      await pool.query(`SET LOCAL ${timeout} = 0`);
-    await pool.query('SELECT pg_advisory_xact_lock($1)', [MIGRATION_LOCK]);
-    await createSchema(pool, addressOf(databaseUrl).schema);
-    const { pending, newer } = await readHistory(pool);
-    if (pending.length > 0) await apply(pool, pending);
-    const grants = serviceRole === null ? [] : await missingGrants(pool, serviceRole);
-    for (const grant of grants) await pool.query(grant);
+    const result = await work(pool);
     await pool.query('COMMIT');
-    return { applied: pending, newer };
+    return result;
   } finally {
     await pool.end(); // rolls back what was not committed
   }
@@ -79,8 +106,12 @@ async function createSchema(pool: pg.Pool, schema: string | null): Promise<void>
   if (rows[0]!.missing) await pool.query(`CREATE SCHEMA "${schema}"`);
 }
 
-/** Also gives an empty database the table of its history. */
-async function readHistory(pool: pg.Pool): Promise<History> {
+const AS_OWNER = 'Set MIGRATION_DATABASE_URL to the role that owns the tables.';
+
+/** @returns also whether the database has the table of its history, and whether the role may create tables */
+async function readHistory(
+  pool: pg.Pool,
+): Promise<History & { readonly known: boolean; readonly creates: boolean | null }> {
   const names = await migrationNames();
   const { rows } = await pool.query<{ known: boolean; readable: boolean | null; creates: boolean | null }>(
     `SELECT known IS NOT NULL AS known, has_table_privilege(known, 'SELECT') AS readable,
@@ -88,18 +119,11 @@ async function readHistory(pool: pg.Pool): Promise<History> {
      FROM to_regclass('_prisma_migrations') AS known`,
   );
   const { known, readable, creates } = rows[0]!;
-  const refuse = (what: string) =>
-    new StartError(`${what} Set MIGRATION_DATABASE_URL to the role that owns the tables.`);
-  if (known && !readable) throw refuse('The database user may not read the table _prisma_migrations.');
+  if (known && !readable)
+    throw new StartError(`The database user may not read the table _prisma_migrations. ${AS_OWNER}`);
   if (!known) await refuseForeignTables(pool);
   const history = known ? await historyOf(pool, names) : { pending: names, newer: [] };
-  const { pending } = history;
-  if (pending.length > 0 && !creates)
-    throw refuse(
-      `The database lacks the migrations ${pending.join(', ')}, and its user may not create tables.`,
-    );
-  if (!known) await pool.query(CREATE_HISTORY);
-  return history;
+  return { ...history, known, creates };
 }
 
 async function migrationNames(): Promise<string[]> {
