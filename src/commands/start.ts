@@ -106,7 +106,8 @@ async function startAll(config: Config, { databaseUrl, redisUrl }: StoreUrls, lo
   const ports = await startWorkers({
     count: config.workers,
     stopMs: longestStopMs(config),
-    env: {
+    env: withoutFiles({
+      ...config.fromFiles, // all workers have the same values, also after a file has changed
       // Workers do not migrate.
       DATABASE_URL: databaseUrl,
       MIGRATION_DATABASE_URL: '',
@@ -115,7 +116,7 @@ async function startAll(config: Config, { databaseUrl, redisUrl }: StoreUrls, lo
       TASK_WEBHOOK_URL: config.taskWebhookUrl ?? '',
       EVENT_WEBHOOK_URL: config.eventWebhookUrl ?? '',
       ...sharedTicketKey(config),
-    },
+    }),
     log: (message, details) => log.error(details, message),
     onGiveUp: (error) => {
       throw error; // ends this process in order, and with it what it started
@@ -127,6 +128,15 @@ async function startAll(config: Config, { databaseUrl, redisUrl }: StoreUrls, lo
 
 /** With the drain of requests; then what is left is ended. */
 const longestStopMs = ({ shutdownDelayMs }: Config): number => shutdownDelayMs + limits.shutdownMs + 5_000;
+
+/** Workers read no files in place of these values. */
+const withoutFiles = (env: Readonly<Record<string, string>>): Record<string, string> =>
+  Object.fromEntries(
+    Object.entries(env).flatMap(([name, value]) => [
+      [name, value],
+      [`${name}_FILE`, ''],
+    ]),
+  );
 
 /** Workers accept the tickets of each other. */
 function sharedTicketKey({ auth, ticketKeys }: Config): { TICKET_SECRETS?: string } {

@@ -1,6 +1,6 @@
 /**
- * Configuration from the environment, parsed once by a pure function. An invalid value is an error, never replaced by the
- * default. All mistakes are reported together.
+ * Configuration from the environment, and from the files that it names, parsed once. An invalid value is an error, never replaced by
+ * the default. All mistakes are reported together.
  */
 import * as z from 'zod';
 import { type EventType, eventTypes } from '../domain/task.ts';
@@ -17,6 +17,7 @@ import { ConfigError } from './errors.ts';
 import { limits } from './limits.ts';
 import { parseDatabaseUrl } from './urls/database.ts';
 import { parseRedisUrl } from './urls/redis.ts';
+import { fileVariables, valuesOfFiles } from './value-files.ts';
 import {
   currencyCode,
   either,
@@ -115,7 +116,7 @@ function variables({ strategies, locks }: Choices) {
     logLevel: ['LOG_LEVEL', oneOf(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent']), 'info'],
     /** Where traces are exported by OTLP over HTTP; null: no tracing. */
     otlpEndpoint: ['OTEL_EXPORTER_OTLP_ENDPOINT', url('http:', 'https:'), null],
-    /** Read by the exporter. */
+    /** `name=value,name=value`: headers of each export. */
     otlpHeaders: ['OTEL_EXPORTER_OTLP_HEADERS', z.string(), null],
     /** Ratio of requests without a `traceparent` that are traced, 0 to 1. */
     traceRatio: ['OTEL_TRACES_SAMPLER_ARG', share, 1],
@@ -129,10 +130,13 @@ type Values = {
 };
 /** Undefined: the value is invalid. */
 type Parsed = { readonly [Property in keyof Values]: Values[Property] | undefined };
-export type Config = Readonly<ReturnType<typeof configOf>>;
+export type Config = Readonly<ReturnType<typeof configOf>> & {
+  /** The variables whose values came from files, as they would be in the environment. */
+  readonly fromFiles: Readonly<Record<string, string>>;
+};
 
 /**
- * Parses an environment. An empty value counts as unset, as in `STRATEGY= npm start`.
+ * Parses an environment, and reads the files that it names. An empty value counts as unset, as in `STRATEGY= npm start`.
  * @param fileNames the names that the file `.env` has
  * @throws ConfigError with every invalid variable and its valid values, and every misspelt name
  */
@@ -141,15 +145,19 @@ export function parseEnv(
   choices: Choices,
   fileNames: readonly string[] = [],
 ): Config {
-  const given = Object.fromEntries(Object.entries(env).filter(([, value]) => value));
+  const notEmpty = Object.fromEntries(Object.entries(env).filter(([, value]) => value));
   const mistakes = new Set<string>();
+  const fromFiles = valuesOfFiles(notEmpty, variableNames, (mistake) => mistakes.add(mistake));
+  const given = { ...notEmpty, ...fromFiles };
   const reject = (name: string, message: string) => {
     const shown = SECRET_NAME.test(name) ? '…' : withoutSecrets(given[name] ?? '');
-    mistakes.add(`${name}=${JSON.stringify(shown)} ${message}`);
+    const source = name in fromFiles ? ` in ${notEmpty[`${name}_FILE`]}` : '';
+    mistakes.add(`${name}=${JSON.stringify(shown)}${source} ${message}`);
   };
   const table = variables(choices);
   const values = Object.entries<Variable>(table).map(([property, [name, valid, unset]]) => {
     if (given[name] === undefined) return [property, unset];
+    if (given[name] === '') return [property, undefined]; // its file cannot be used
     const { data, error } = valid.safeParse(given[name]);
     for (const { message } of error?.issues ?? []) reject(name, message);
     return [property, data];
@@ -157,9 +165,9 @@ export function parseEnv(
   const parsed: Parsed = Object.fromEntries(values);
   checkTogether(parsed, choices.withoutRedis, (property, message) => reject(table[property][0], message));
   for (const mistake of authMistakes(given)) mistakes.add(mistake);
-  for (const mistake of misspeltNames(env, fileNames, variableNames)) mistakes.add(mistake);
+  for (const mistake of misspeltNames(env, fileNames, knownNames)) mistakes.add(mistake);
   if (mistakes.size > 0) throw new ConfigError([...mistakes]);
-  return configOf(parsed as Values, choices);
+  return { ...configOf(parsed as Values, choices), fromFiles };
 }
 
 /** Variables whose values no message shows. */
@@ -222,7 +230,7 @@ const NO_LIMITS = { addressRate: 0, customerRate: 0, addressConnections: 0 };
 
 /** The configuration: valid values, with the defaults that depend on other values. */
 function configOf(given: Values, choices: Choices) {
-  const { authJwksUrl, authIssuer, authAudience, otlpHeaders: _, ...values } = given;
+  const { authJwksUrl, authIssuer, authAudience, ...values } = given;
   const { redisUrl, databaseUrl, host } = values;
   const needs = redisUrl === null ? needsOfRedis(given, choices.withoutRedis) : [];
   const postgresAlone = redisUrl === NONE || (redisUrl === null && needs.length === 0);
@@ -261,6 +269,9 @@ export const variableNames = Object.values<Variable>(
   variables({ strategies: [], locks: [], withoutRedis: { strategies: [], locks: [] } }),
 ).map(([name]) => name);
 
+/** With those that name files. */
+const knownNames = [...variableNames, ...fileVariables(variableNames)];
+
 /** Names in `.env` that nothing reads, and that are not misspelt: those are mistakes. */
 export const unreadNames = (fileNames: readonly string[]): string[] =>
-  unknownNames(fileNames, variableNames).filter((name) => !name.startsWith('OTEL_EXPORTER_OTLP_')); // likewise
+  unknownNames(fileNames, knownNames).filter((name) => !name.startsWith('OTEL_EXPORTER_OTLP_')); // read by the exporter

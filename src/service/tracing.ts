@@ -25,7 +25,11 @@ import {
   trace,
 } from '@opentelemetry/api';
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks';
-import { setGlobalErrorHandler, W3CTraceContextPropagator } from '@opentelemetry/core';
+import {
+  parseKeyPairsIntoRecord,
+  setGlobalErrorHandler,
+  W3CTraceContextPropagator,
+} from '@opentelemetry/core';
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http';
 import { defaultResource, resourceFromAttributes } from '@opentelemetry/resources';
 import {
@@ -56,10 +60,13 @@ export interface Tracing {
 
 /** @param onError receives failures to export */
 export function startTracing(
-  { otlpEndpoint, traceRatio, strategy }: Config,
+  { otlpEndpoint, otlpHeaders, traceRatio, strategy }: Config,
   onError: (error: unknown) => void,
 ): Tracing {
-  const exporter = new OTLPTraceExporter({ url: `${otlpEndpoint!.replace(/\/+$/, '')}/v1/traces` });
+  const exporter = new OTLPTraceExporter({
+    url: `${otlpEndpoint!.replace(/\/+$/, '')}/v1/traces`,
+    headers: parseKeyPairsIntoRecord(otlpHeaders ?? undefined),
+  });
   const provider = new TracerProvider({
     resource: defaultResource().merge(resourceFromAttributes({ 'service.name': 'stampede' })),
     sampler: new ParentBasedSampler({ root: new TraceIdRatioBasedSampler(traceRatio) }),

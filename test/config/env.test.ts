@@ -1,5 +1,7 @@
-import { readFileSync } from 'node:fs';
-import { describe, expect, it } from 'vitest';
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
 import { parseEnv, unreadNames, variableNames } from '../../src/config/env.ts';
 import { ConfigError } from '../../src/config/errors.ts';
 import { COMPOSE_VARIABLES } from '../../src/config/variable-names.ts';
@@ -169,6 +171,68 @@ it.each([
   const right = { STRATEGY: '', DATABASE_URL: '', WORKERS: '' };
   if (inFile.length === 0)
     expect(problemsOf({ ...(process.env as Env), [name]: 'lua', ...right })).toEqual([]);
+});
+
+describe('a variable in a file', () => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'stampede-test-env-'));
+  afterAll(() => rmSync(folder, { recursive: true }));
+  const file = (name: string, content: string): string => {
+    writeFileSync(path.join(folder, name), content);
+    return path.join(folder, name);
+  };
+  const isSecret = /URL|SECRET|TOKEN|OTLP_(ENDPOINT|HEADERS)/;
+
+  it('is as in the environment: every secret and URL, without one newline at the end', () => {
+    const values = {
+      ...{ DATABASE_URL, MIGRATION_DATABASE_URL, REDIS_URL: 'redis://:a@cache', ZOOKEEPER_URL: 'zk:2181' },
+      REDLOCK_URLS: 'redis://a,redis://b,redis://c',
+      AUTH_JWKS_URL: issuer.AUTH_JWKS_URL,
+      ...{ TASK_WEBHOOK_URL: EVENT_WEBHOOK_URL, TASK_WEBHOOK_SECRET: secret },
+      ...{ EVENT_WEBHOOK_URL, EVENT_WEBHOOK_SECRET: secret, PAYMENT_WEBHOOK_SECRETS: `stripe:${secret}` },
+      ...{ TICKET_SECRETS: newer.toString('base64'), ADMIN_TOKEN: 'ann:0123456789abcdef' },
+      ...{ OTEL_EXPORTER_OTLP_ENDPOINT: 'http://otel:4318', OTEL_EXPORTER_OTLP_HEADERS: 'key=hunter2' },
+    };
+    expect(Object.keys(values).sort()).toEqual(variableNames.filter((name) => isSecret.test(name)).sort());
+    const files = Object.entries(values).map(([name, value], n) => [
+      `${name}_FILE`,
+      file(name, value + ['', '\n', '\r\n'][n % 3]),
+    ]);
+    const found = parseEnv(Object.fromEntries(files), choices);
+    expect(found).toEqual({ ...parseEnv(values, choices), fromFiles: values });
+    expect(unreadNames([...files.map(([name]) => name!), 'PORT_FILE'])).toEqual(['PORT_FILE']);
+    expect(problemsOf({ DATABASE_URI_FILE: 'x' })).toEqual([
+      expect.stringContaining('did you mean DATABASE_URL_FILE?'),
+    ]);
+  });
+
+  it('a file that cannot be used is a mistake that names it and what to do', () => {
+    const missing = path.join(folder, 'missing');
+    const problems = problemsOf({
+      ...{ DATABASE_URL_FILE: missing, MIGRATION_DATABASE_URL, AUTH: 'jwt', ...issuer, AUTH_AUDIENCE: 'a' },
+      ...{ REDIS_URL_FILE: folder, ADMIN_TOKEN_FILE: file('empty', '\n'), STRATEGY: 'luaa' },
+      ...{ TASK_WEBHOOK_URL_FILE: file('url', 'ftp://ann:hunter2@a.example'), AUTH_JWKS_URL: '' },
+      ...{ AUTH_JWKS_URL_FILE: missing, TASK_WEBHOOK_SECRET: secret, TASK_WEBHOOK_SECRET_FILE: missing },
+    });
+    const sentences = [
+      `DATABASE_URL_FILE="${missing}" cannot be used: there is no such file: write the value to it`,
+      `REDIS_URL_FILE="${folder}" cannot be used: it is a folder: name the file in it`,
+      'TASK_WEBHOOK_SECRET and TASK_WEBHOOK_SECRET_FILE are both set: remove one of them',
+      `AUTH_JWKS_URL_FILE="${missing}" cannot be used: there is no such file`,
+      `ADMIN_TOKEN_FILE="${folder}/empty" cannot be used: it is empty: write the value to it`,
+      'STRATEGY="luaa" must be one of',
+      `TASK_WEBHOOK_URL="…@a.example" in ${folder}/url must be a URL starting with`,
+    ];
+    expect(problems).toEqual(sentences.map((sentence) => expect.stringContaining(sentence)));
+    expect(problems.join()).not.toMatch(/hunter2|whsec_/);
+  });
+
+  it.skipIf(process.getuid?.() === 0)('a file of another user is one, too', () => {
+    const closed = file('closed', secret);
+    chmodSync(closed, 0);
+    expect(problemsOf({ TASK_WEBHOOK_SECRET_FILE: closed })).toEqual([
+      expect.stringMatching(/user \d+ may not read it: change its owner or its mode/),
+    ]);
+  });
 });
 
 describe('files of the repository', () => {

@@ -1,6 +1,11 @@
 /** WORKERS=2: processes that share a port keep every promise together, and one that dies is replaced. */
+import { writeFileSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
 import { connect } from 'node:net';
+import path from 'node:path';
 import { beforeAll, expect, it } from 'vitest';
+import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
+import { freePort } from '../../src/local/server-process.ts';
 import { buy, call, createSale, eventually, users } from '../support/client.ts';
 import { openIssuer } from '../support/issuer.ts';
 import { childrenOf } from '../support/nemesis.ts';
@@ -55,6 +60,28 @@ it('workers accept the tickets of each other, also without TICKET_SECRETS', asyn
   const answers = await Promise.all(Array.from({ length: 6 }, () => ask('orders', ticket as string)));
   expect(answers.filter(({ status }) => status < 300)).toHaveLength(6);
   expect(new Set(answers.map(({ body }) => body.orderId)).size).toBe(1);
+});
+
+it('secrets in files are read once: workers that replace others have the same', async () => {
+  const folder = await temporaryFolder('stampede-test-files-');
+  const given = { ...envOf(stores), ADMIN_TOKEN: '0123456789abcdef' };
+  const files = Object.entries(given).map(([name, value]) => {
+    if (!/URL|TOKEN/.test(name) || value === 'none') return [name, value];
+    writeFileSync(path.join(folder, name), `${value}\n`);
+    return [`${name}_FILE`, path.join(folder, name)];
+  });
+  const PORT = `${await freePort()}`; // a free one would be another when both workers are gone
+  await using many = await spawnService({ ...Object.fromEntries(files), WORKERS: '2', PORT });
+  await rm(folder, { recursive: true });
+  for (const pid of childrenOf(many.process.pid!)) process.kill(pid, 'SIGKILL');
+  await expect.poll(() => many.log.filter((line) => line.includes('starting another')).length).toBe(2);
+  const headers = { authorization: `Bearer ${given.ADMIN_TOKEN}`, connection: 'close' };
+  const statuses = () =>
+    Promise.all(users(8).map(() => call(`${many.url}/tasks`, { headers }))).then(
+      (all) => all.map(({ status }) => status),
+      () => 'refused',
+    );
+  await expect.poll(statuses).toEqual(Array(8).fill(200));
 });
 
 it('replaces a dead worker, and keeps selling', async () => {
