@@ -274,8 +274,10 @@ it.each<[what: string, named: string[], existing: readonly string[]]>([
   expect(named.filter((name) => !existing.includes(name))).toEqual([]);
 });
 
-it('one version: of the package, the changes, the README, the API and the pages of the packages', () => {
+it('one version: of the package, the chart, the changes, the README, the API and the pages of the packages', () => {
   expect(text('CHANGELOG.md')).toContain(`\n## ${version} – `);
+  const chart = text('ops/helm/stampede/Chart.yaml');
+  expect(matches(chart, /^(?:version|appVersion): (\S+)$/gm)).toEqual([version, version]);
   expect(text('README.md')).toContain(`Version ${version},`);
   expect(page('how-to/use-the-locks')).toContain(`stampede-locks-${version}.tgz`);
   expect(page('how-to/integrate')).toContain(`stampede-client-${version}.tgz`);
