@@ -33,6 +33,7 @@ const DAY_MS = 86_400_000;
 const service = {
   'commands/start': 'src/commands/start.ts',
   'commands/audit': 'src/commands/audit.ts',
+  'commands/check-server': 'src/commands/check-server.ts',
   'commands/migrate': 'src/commands/migrate.ts',
   'commands/reconcile': 'src/commands/reconcile.ts',
 };

@@ -116,8 +116,12 @@ async function checkServer(variable: string, url: string, events: readonly strin
   );
 }
 
-async function withPool<T>(databaseUrl: string, work: (pool: pg.Pool) => Promise<T>): Promise<T> {
-  const pool = new pg.Pool({ ...serverOf(databaseUrl), max: 1, connectionTimeoutMillis: 10_000 });
+export async function withPool<T>(
+  databaseUrl: string,
+  work: (pool: pg.Pool) => Promise<T>,
+  max = 1,
+): Promise<T> {
+  const pool = new pg.Pool({ ...serverOf(databaseUrl), max, connectionTimeoutMillis: 10_000 });
   pool.on('error', () => {}); // the query in progress fails as well
   return work(pool).finally(() => pool.end());
 }

@@ -25,7 +25,7 @@ type Environment = Readonly<Record<string, string>>;
 
 /** Runs what `npm run` runs for a command that ends by itself. @param folder the installation; by default this checkout */
 export function runCommand(
-  command: 'migrate' | 'reconcile',
+  command: 'check-server' | 'migrate' | 'reconcile',
   env: Environment,
   args: readonly string[] = [],
   folder?: string,

@@ -62,19 +62,24 @@ export function migrate(databaseUrl: string, serviceRole: string | null = null):
   });
 }
 
+/** Reads what `migrate` would do, and writes nothing. @throws StartError when the database has another history */
+export function migrationsOf(databaseUrl: string): Promise<Readable> {
+  return inTransaction(databaseUrl, async (pool) => {
+    await pool.query('SET TRANSACTION READ ONLY');
+    return await readHistory(pool);
+  });
+}
+
 /**
  * Checks that the database has every migration, and writes nothing.
  * @throws StartError when it lacks one or has another history; what Postgres throws when it cannot be reached
  */
-export function checkMigrated(databaseUrl: string): Promise<Migrated> {
-  return inTransaction(databaseUrl, async (pool) => {
-    await pool.query('SET TRANSACTION READ ONLY');
-    const { pending, newer } = await readHistory(pool);
-    if (pending.length === 0) return { applied: [], newer };
-    throw new StartError(
-      `The database lacks the migrations ${pending.join(', ')}, and with MIGRATE=never the start does not apply them. Run first: npm run migrate (in the image: node dist/commands/migrate.js).`,
-    );
-  });
+export async function checkMigrated(databaseUrl: string): Promise<Migrated> {
+  const { pending, newer } = await migrationsOf(databaseUrl);
+  if (pending.length === 0) return { applied: [], newer };
+  throw new StartError(
+    `The database lacks the migrations ${pending.join(', ')}, and with MIGRATE=never the start does not apply them. Run first: npm run migrate (in the image: node dist/commands/migrate.js).`,
+  );
 }
 
 /** On one connection, never closed while idle: it has the transaction. */
@@ -108,10 +113,14 @@ async function createSchema(pool: pg.Pool, schema: string | null): Promise<void>
 
 const AS_OWNER = 'Set MIGRATION_DATABASE_URL to the role that owns the tables.';
 
-/** @returns also whether the database has the table of its history, and whether the role may create tables */
-async function readHistory(
-  pool: pg.Pool,
-): Promise<History & { readonly known: boolean; readonly creates: boolean | null }> {
+interface Readable extends History {
+  /** Whether the database has the table of its history. */
+  readonly known: boolean;
+  /** Whether the role may create tables. */
+  readonly creates: boolean | null;
+}
+
+async function readHistory(pool: pg.Pool): Promise<Readable> {
   const names = await migrationNames();
   const { rows } = await pool.query<{ known: boolean; readable: boolean | null; creates: boolean | null }>(
     `SELECT known IS NOT NULL AS known, has_table_privilege(known, 'SELECT') AS readable,

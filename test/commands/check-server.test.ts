@@ -1,0 +1,90 @@
+/** `npm run check-server`: what it says about servers, roles, settings and poolers, and that it leaves nothing behind. */
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
+import { findPgBouncer, openPgBouncer } from '../../lab/servers/pgbouncer.ts';
+import { choices } from '../../src/service/core.ts';
+import { opened } from '../support/opened.ts';
+import { runCommand } from '../support/service.ts';
+import { openTestStores } from '../support/stores.ts';
+
+const stores = opened(openTestStores);
+const name = `check_server_${process.pid}`;
+let owner: string;
+beforeAll(async () => {
+  await stores.sql.query(`CREATE ROLE ${name} LOGIN PASSWORD 'secret'`);
+  await stores.sql.query(`CREATE DATABASE ${name}`);
+  await stores.sql.query(`ALTER DATABASE ${name} SET datestyle = 'German'`);
+  owner = Object.assign(new URL(stores.ownerUrl), { pathname: `/${name}` }).href;
+});
+afterAll(async () => {
+  await stores.sql.query(`DROP DATABASE ${name} WITH (FORCE)`);
+  await stores.sql.query(`DROP ROLE ${name}`);
+});
+const asRole = () => Object.assign(new URL(owner), { username: name, password: 'secret' }).href;
+
+/** Its lines by check: the result, and what it found. */
+async function check(url: string) {
+  const run = await runCommand('check-server', {}, [url]);
+  if (process.env.SHOW === '1')
+    console.log(`${url.replace(/:[^:@]*@/, ':…@')}\n${run.out}${run.err}exit code ${run.code}`);
+  const rows = [...run.out.matchAll(/^(\S.{29})(ok|problem)\b *(.*)$/gm)].map(
+    ([, label, result, found]) => [label!.trim(), `${result} ${found}`.trim()] as const,
+  );
+  return { ...run, rows: Object.fromEntries(rows) };
+}
+const tables = async (): Promise<unknown> => {
+  const client = new pg.Client({ connectionString: owner });
+  await client.connect();
+  const { rows } = await client.query(
+    `SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' UNION ALL SELECT tablename FROM pg_tables WHERE schemaname = 'public'`,
+  );
+  await client.end();
+  return rows.map(({ nspname }) => nspname).sort();
+};
+
+it('a server on which every strategy sells passes, whatever the date style of the database, and keeps nothing of it', async () => {
+  const before = await tables();
+  const { code, rows } = await check(owner);
+  expect(rows).toEqual({
+    'server and settings': expect.stringMatching(/^ok Postgres \d+\.\d+.*, role stampede$/),
+    'tables and rights': 'ok no tables yet; the role may create them',
+    isolation: 'ok a statement that waited for a row sees its new version',
+    timeouts: 'ok statement_timeout and lock_timeout end a statement',
+    latency: expect.stringMatching(/^(ok|problem) round trip \d+\.\d\d ms, commit \d+\.\d\d ms/),
+    ...Object.fromEntries(choices.withoutRedis.strategies.map((strategy) => [`a sale by ${strategy}`, 'ok'])),
+  });
+  expect(code).toBe(rows.latency!.startsWith('ok') ? 0 : 1); // a busy machine commits slowly
+  expect(await tables()).toEqual(before);
+});
+
+it('a role with too few rights is told what to run', async () => {
+  const { code, rows, out } = await check(asRole());
+  expect(code).toBe(1);
+  expect(Object.values(rows).map((row) => row.split(' ')[0])).toEqual(['ok', 'problem', 'problem']);
+  expect(out).toContain('the role may not create tables. Run npm run migrate with MIGRATION_DATABASE_URL');
+  expect(out).toContain('The role may not create a schema. Run this with the URL of the owner, too');
+});
+
+it('a server that cannot be reached is an error', async () => {
+  const { code, err } = await check('postgresql://u:hunter2@127.0.0.1:1/x');
+  expect(code).toBe(2);
+  expect(err).toContain('Cannot use Postgres at 127.0.0.1:1/x');
+  expect(err).not.toContain('hunter2');
+});
+
+const program = findPgBouncer();
+describe.skipIf(program === null)(`behind PgBouncer${program ? '' : ' (missing: install pgbouncer)'}`, () => {
+  it('a pooler that keeps neither settings nor prepared statements is told apart', async () => {
+    const folder = await temporaryFolder('stampede-test-pgbouncer-');
+    const settings = { pool_mode: 'transaction', max_prepared_statements: '0' };
+    await using pooler = await openPgBouncer(program!, owner, folder, settings).catch(() =>
+      openPgBouncer(program!, owner, folder, { pool_mode: 'transaction' }),
+    );
+    const { code, out, rows } = await check(pooler.url);
+    expect(code).toBe(1);
+    expect(rows['server and settings']).toMatch(/^problem/);
+    expect(out).toContain('A pooler drops the settings that a connection sends');
+    expect(out).toContain('The pooler does not keep prepared statements');
+  });
+});
