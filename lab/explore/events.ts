@@ -1,4 +1,4 @@
-/** What can happen next in a world, but for requests of clients: on its links, at the standby, and its timers. */
+/** What can happen next in a world, but for requests of clients: on its links and at the standby, and its timers. */
 import { limits } from '../../src/config/limits.ts';
 import type { Event } from './choose.ts';
 import type { Link, Network } from './network.ts';
@@ -11,6 +11,8 @@ import { START_MS, virtual } from './virtual.ts';
  */
 const FAR_MS = 30;
 const LATE_MS = 1_000;
+/** A timer that is further off fires only when nothing else can happen. */
+const MAX_AHEAD_MS = 60_000;
 
 /** What the events happen to. */
 export interface World {
@@ -24,7 +26,7 @@ export interface World {
   isUp(owner: string): boolean;
   /** When something became possible first: see `Event.age`. */
   ageOf(key: string): number;
-  /** What must hold whenever Postgres has committed something. */
+  /** Called when Postgres has executed a statement. */
   afterStatement(link: Link, name: string): Promise<void>;
 }
 
@@ -41,7 +43,6 @@ export function ofWorld(at: World, found: Event[]): void {
     found.push({ text: 'the standby confirms what it has', task: 'standby', age, weight: 0.5, run });
   }
   if (standby !== null && at.isStandbyAway) ofCommits(at, standby, found);
-  ofTimers(at, found);
 }
 
 function ofLink(at: World, link: Link, found: Event[]): void {
@@ -114,15 +115,16 @@ function ofCommits(at: World, standby: StandbyControl, found: Event[]): void {
   }
 }
 
-function ofTimers(at: World, found: Event[]): void {
+/** @param found has all else that can happen */
+export function ofTimers(at: World, found: Event[]): void {
   const first = new Map<string, typeof virtual.timers extends Map<number, infer T> ? T : never>();
   for (const timer of virtual.timers.values()) {
     const before = first.get(timer.owner);
     if (before === undefined || timer.dueMs < before.dueMs) first.set(timer.owner, timer);
   }
   for (const [owner, timer] of first) {
-    if (!at.isUp(owner)) continue;
     const laterMs = Math.max(0, timer.dueMs - virtual.nowMs);
+    if (!at.isUp(owner) || (laterMs > MAX_AHEAD_MS && found.length > 0)) continue;
     // The oldest of all others comes first, and the earliest of the timers.
     found.push({
       text: `${owner}: a timer fires`,

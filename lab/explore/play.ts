@@ -63,7 +63,6 @@ async function sell(schedule: Schedule, sale: SalePlan, choose: Choose): Promise
     // A load that fails is made up for by the first attempt.
     await schedule.finish(process, async () => process.parts!.strategy.load?.({ id: sale.n }));
   schedule.note(`sale ${sale.n} is open`);
-  schedule.isChecked = true;
   await explore(schedule, sale, choose);
   await calm(schedule);
   if (schedule.clients.isUnnoticed) await notice(schedule);
@@ -71,8 +70,6 @@ async function sell(schedule: Schedule, sale: SalePlan, choose: Choose): Promise
     if (!schedule.isConnected) await schedule.elapse(RECONNECT_MS);
     await probe(schedule, sale);
   }
-  schedule.isChecked = false;
-  await schedule.check();
 }
 
 /** Every second each process looks whether a standby of Postgres was promoted. */
@@ -203,7 +200,7 @@ async function sellTheRest(schedule: Schedule): Promise<void> {
 async function judge(schedule: Schedule): Promise<void> {
   const { clients, plan } = schedule;
   await schedule.elapse(0);
-  await schedule.check();
+  await schedule.noteCommitted();
   clients.excuse();
   for (const { n, workload } of plan.sales)
     if (workload.scripts.flat().some(isRefund)) clients.forgetPayments(n);

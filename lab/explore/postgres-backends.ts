@@ -11,6 +11,7 @@ import {
   BIND,
   Connection,
   IDLE,
+  IN_TRANSACTION,
   message,
   messagesIn,
   nameOf,
@@ -40,6 +41,9 @@ type Reply = Buffer | 'ended';
 
 /** Statements that commit nothing. */
 const READS = /^(BEGIN|END|SET|SELECT left)/;
+
+/** One that releases locks inside a transaction. */
+const RELEASES = /^ROLLBACK TO/;
 
 const WAITING = `SELECT pid, 'lock' AS what FROM pg_locks WHERE NOT granted`;
 const REPLICATING = `SELECT pid, 'commit' FROM pg_stat_get_activity(NULL) WHERE wait_event = 'SyncRep'`;
@@ -116,18 +120,33 @@ export class PostgresBackends {
       this.#running.set(backend, replying);
       return replying;
     };
-    const { isSynchronous } = this.#control;
-    const canWait = isSynchronous && !READS.test(request.name);
-    if (!canWait && this.#running.size === 0 && this.#isAlone(backend)) await ask();
+    const canReplicate = this.#control.isSynchronous && !READS.test(request.name);
+    if (!canReplicate && this.#running.size === 0 && this.#isAlone(backend)) await ask();
     else
       await this.#inTurn(async () => {
-        void ask();
-        await this.#stable(isSynchronous ? 0 : PROMPT_MS);
+        await this.#promptly(ask());
+        return (
+          reply === undefined || backend.connection!.status !== IN_TRANSACTION || RELEASES.test(request.name)
+        );
       });
     isLate = reply === undefined;
     await this.#deliverLate();
     return reply ?? 'waiting';
   }
+
+  /** Waits for a reply; not for that of a statement that seems to wait. */
+  async #promptly(reply: Promise<void>): Promise<void> {
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<void>((resolve) => {
+      timer = real.setTimeout(resolve, PROMPT_MS);
+      this.logged = resolve;
+    });
+    await Promise.race([reply, late]);
+    real.clearTimeout(timer);
+  }
+
+  /** Called when the standby has received something: a commit may wait for it. */
+  logged: () => void = () => {};
 
   /** Whether no other connection can hold a row. */
   #isAlone(backend: PostgresBackend): boolean {
@@ -199,7 +218,7 @@ export class PostgresBackends {
 
   /** Waits until each statement without a reply waits for another, after something has ended. */
   async settle(): Promise<void> {
-    await this.#stable(0);
+    await this.#stable();
     await this.#deliverLate();
   }
 
@@ -218,36 +237,28 @@ export class PostgresBackends {
    * Does what may end the wait of others, who then go on one after the other, in the order in which they began to wait. Several that wait
    * for one row would race for its next version. The processes of all are stopped meanwhile: one that waits for a lock sleeps, and holds
    * nothing inside the server.
+   * @param work returns false when it has released nothing, and does not wait
    */
-  async #inTurn(work: () => Promise<void>): Promise<void> {
+  async #inTurn(work: () => Promise<boolean | void>): Promise<void> {
     const waiting = [...this.#running.keys()].filter((one) => !this.replicating.has(one));
     const pids = waiting.length < 2 ? [] : waiting.map(({ connection }) => connection!.pid);
     for (const pid of pids) this.#stop(pid);
-    await work();
-    for (;;) {
-      await this.#stable(0);
-      if (this.#stopped.size === 0) return;
-      const held = await this.#waiting();
-      const next = pids.find((pid) => this.#stopped.has(pid) && !held.has(pid));
-      if (next === undefined) break;
-      this.#goOn(next);
-      await this.#stable(0);
-      if (waiting.some((one) => one.connection!.pid === next && this.#running.has(one))) this.#stop(next);
+    if ((await work()) !== false) {
+      await this.#stable();
+      while (this.#stopped.size > 0) {
+        const held = await this.#waiting();
+        const next = pids.find((pid) => this.#stopped.has(pid) && !held.has(pid));
+        if (next === undefined) break;
+        this.#goOn(next);
+        await this.#stable();
+        if (waiting.some((one) => one.connection!.pid === next && this.#running.has(one))) this.#stop(next);
+      }
     }
     for (const pid of pids) this.#goOn(pid);
   }
 
   /** Waits until each statement without a reply waits, or its process is stopped. */
-  async #stable(promptMs: number): Promise<void> {
-    if (this.#running.size === 0) return;
-    if (promptMs > 0) {
-      let timer: NodeJS.Timeout | undefined;
-      const prompt = new Promise<void>((resolve) => {
-        timer = real.setTimeout(resolve, promptMs);
-      });
-      await Promise.race([Promise.all(this.#running.values()), prompt]);
-      real.clearTimeout(timer);
-    }
+  async #stable(): Promise<void> {
     for (;;) {
       const running = [...this.#running.keys()].filter((one) => !this.#stopped.has(one.connection!.pid));
       if (running.length === 0) return;

@@ -9,6 +9,8 @@ export const SYNC = 0x53; // 'S'
 export const TERMINATE = 0x58; // 'X'
 export const PARSED = Buffer.from([0x31, 0, 0, 0, 4]);
 export const IDLE = 0x49; // 'I'
+/** Another than one that has failed, which holds nothing any more. */
+export const IN_TRANSACTION = 0x54; // 'T'
 
 /** A message with its type and length. */
 export function* messagesIn(bytes: Buffer): Generator<Buffer> {

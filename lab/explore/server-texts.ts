@@ -57,25 +57,3 @@ export const SCHEMA = `
 export const ADD_SALES = `
     INSERT INTO sales (id, name, stock, max_per_order, price_cents) OVERRIDING SYSTEM VALUE
     SELECT id, 'sale ' || id, stock, most, $4 FROM unnest($1::int[], $2::int[], $3::int[]) AS given (id, stock, most)`;
-
-/** What breaks a promise in what Postgres has committed, in words; null: nothing. */
-export const COMMITTED = `
-    SELECT string_agg(what, '; ') AS wrong, array(SELECT id::text FROM orders) AS orders FROM (
-      SELECT format('sale %s: %s sold of %s', id, sold + oversold, stock) AS what FROM sales WHERE sold > stock OR oversold > 0
-      UNION ALL
-      SELECT format('sale %s: sold is %s, active orders have %s units', s.id, s.sold + s.oversold, coalesce(sum(o.quantity), 0))
-      FROM sales AS s LEFT JOIN orders AS o ON o.sale_id = s.id AND o.status IN ('pending', 'paid')
-      GROUP BY s.id HAVING s.sold + s.oversold <> coalesce(sum(o.quantity), 0)
-      UNION ALL
-      SELECT format('%s has %s active orders of sale %s', user_id, count(*), sale_id) FROM orders
-      WHERE status IN ('pending', 'paid') GROUP BY user_id, sale_id HAVING count(*) > 1
-      UNION ALL
-      SELECT format('order %s has %s refunds of payment %s', payload->>'orderId', count(*), payload->>'paymentNotificationId') FROM tasks
-      WHERE kind = 'refund' GROUP BY payload->>'orderId', payload->>'paymentNotificationId' HAVING count(*) > 1
-      UNION ALL
-      SELECT format('%s has points %s', user_id, sum(points)) FROM (
-        SELECT user_id, -points AS points FROM points_entries
-        UNION ALL
-        SELECT user_id, points_earned(price_cents * quantity) FROM orders WHERE status IN ('pending', 'paid')
-      ) AS points GROUP BY user_id HAVING sum(points) <> 0
-    ) AS found`;

@@ -17,16 +17,10 @@ import { buildClock } from '../servers/open.ts';
 import { MIGRATED, startPostgres } from '../servers/postgres-folder.ts';
 import { PostgresBackends } from './postgres-backends.ts';
 import { RedisBackends, redisCommand, withIdentity } from './redis-backends.ts';
-import { ADD_SALES, COMMITTED, COPY, EMPTY, LOADED, RESERVATIONS, SCHEMA } from './server-texts.ts';
+import { ADD_SALES, COPY, EMPTY, LOADED, RESERVATIONS, SCHEMA } from './server-texts.ts';
 import { STANDBY, Standby } from './standby.ts';
 import { real, START_MS, virtual } from './virtual.ts';
 import { PRICE_CENTS } from './workload.ts';
-
-export interface Committed {
-  readonly wrong: string | null;
-  /** Ids. */
-  readonly orders: readonly string[];
-}
 
 /** The synchronous standby. */
 export interface StandbyControl {
@@ -53,8 +47,8 @@ export interface ExploreServers {
   readonly sql: pg.Pool;
   /** The URL of the service, but for its port. */
   readonly databaseUrl: URL;
-  /** The orders that Postgres has, and what breaks a promise there; null: nothing. */
-  committed(): Promise<Committed>;
+  /** The ids of the orders that Postgres has. */
+  committed(): Promise<readonly string[]>;
   /** Empties both. */
   reset(): Promise<void>;
   /** Adds sales. Their rows are committed, and nothing has loaded them. */
@@ -196,8 +190,7 @@ function together(
   return {
     ...{ postgres, redis, sql, standby, databaseUrl },
     async committed() {
-      const { rows } = await sql.query<Committed>(COMMITTED);
-      return rows[0]!;
+      return (await sql.query<{ id: string }>('SELECT id::text FROM orders')).rows.map(({ id }) => id);
     },
     async reset() {
       virtual.setNow(START_MS);
@@ -246,7 +239,7 @@ async function openStandby(
   const [high, low] = (await lsnOf()).split('/');
   // From the beginning of a page.
   const from = `${high}/${(Number.parseInt(low!, 16) & ~0x1fff).toString(16)}`;
-  const connection = await Standby.connect(path, user, from);
+  const connection = await Standby.connect(path, user, from, () => backends.logged());
   let isEnding = false;
   void connection.ended.then(() => {
     if (!isEnding) throw new Error('Postgres has ended the connection of the standby');

@@ -17,12 +17,17 @@ const STATUS = 0x72; // 'r': what is written, flushed and applied
 export class Standby {
   readonly #socket: Socket;
 
-  private constructor(socket: Socket) {
+  private constructor(socket: Socket, logged: () => void) {
     this.#socket = socket;
+    socket.on('data', logged);
   }
 
-  /** @param path of the server's Unix-domain socket @param lsn from which the log is sent */
-  static async connect(path: string, user: string, lsn: string): Promise<Standby> {
+  /**
+   * @param path of the server's Unix-domain socket
+   * @param lsn from which the log is sent
+   * @param logged called when some of it has arrived
+   */
+  static async connect(path: string, user: string, lsn: string, logged: () => void): Promise<Standby> {
     const socket = real.createConnection(path);
     const startup = Buffer.from(
       `\0\x03\0\0user\0${user}\0replication\0true\0application_name\0${STANDBY}\0\0`,
@@ -32,8 +37,7 @@ export class Standby {
     const query = Buffer.from(`START_REPLICATION PHYSICAL ${lsn}\0`);
     socket.write(Buffer.concat([Buffer.from([QUERY]), lengthOf(query), query]));
     await received(socket, COPY_BOTH);
-    socket.resume();
-    return new Standby(socket);
+    return new Standby(socket, logged);
   }
 
   /** Resolves when the server has ended the connection: no commit would be confirmed any more. */
