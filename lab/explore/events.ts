@@ -20,12 +20,12 @@ export interface World {
   readonly servers: Pick<ExploreServers, 'postgres' | 'standby'>;
   /** Whether the synchronous standby confirms nothing. */
   readonly isStandbyAway: boolean;
-  /** How often it has confirmed what it has. */
-  confirmations: number;
+  /** The next confirmation of what it has. */
+  confirmation: object;
   /** Whether a process runs. */
   isUp(owner: string): boolean;
   /** When something became possible first: see `Event.age`. */
-  ageOf(key: string): number;
+  ageOf(what: object): number;
   /** Called when Postgres has executed a statement. */
   afterStatement(link: Link, name: string): Promise<void>;
 }
@@ -35,9 +35,9 @@ export function ofWorld(at: World, found: Event[]): void {
   for (const link of at.network.links) ofLink(at, link, found);
   const { standby } = at.servers;
   if (standby?.isAwaited() && !at.isStandbyAway) {
-    const age = at.ageOf(`standby ${at.confirmations}`);
+    const age = at.ageOf(at.confirmation);
     const run = () => {
-      at.confirmations++;
+      at.confirmation = {};
       return standby.confirm();
     };
     found.push({ text: 'the standby confirms what it has', task: 'standby', age, weight: 0.5, run });
@@ -49,15 +49,9 @@ function ofLink(at: World, link: Link, found: Event[]): void {
   const { network } = at;
   const { name } = link;
   const isHeld = !at.isUp(link.owner);
-  const event = (what: string, key: string, weight: number, run: () => Promise<void>) =>
-    found.push({
-      text: `${name}: ${what}`,
-      task: name,
-      age: at.ageOf(`${link.id} ${key}`),
-      weight,
-      run,
-    });
-  if (link.state === 'connecting' && !isHeld) event('connect', 'connect', 1, () => network.connect(link));
+  const event = (text: string, of: object, weight: number, run: () => Promise<void>) =>
+    found.push({ text: `${name}: ${text}`, task: name, age: at.ageOf(of), weight, run });
+  if (link.state === 'connecting' && !isHeld) event('connect', link.socket, 1, () => network.connect(link));
   const [request] = link.requests;
   const isDeliverable = link.backend !== null && link.waiting === null && !link.isSilent;
   if (request !== undefined && isDeliverable) {
@@ -65,14 +59,14 @@ function ofLink(at: World, link: Link, found: Event[]): void {
       await network.execute(link);
       if (link.place.store === 'postgres') await at.afterStatement(link, request.name);
     };
-    event(`→ ${request.name}`, `→ ${link.counts.executed}`, 1, run);
+    event(`→ ${request.name}`, request, 1, run);
   }
   const [answer] = link.answers;
   if (answer !== undefined && link.state === 'open' && !isHeld && !link.isSilent)
-    event(`← ${answer.name}`, `← ${link.counts.answered}`, 1, () => network.answer(link));
+    event(`← ${answer.name}`, answer, 1, () => network.answer(link));
   if (link.place.store === 'postgres' && link.backend !== null) timeoutsOf(at, link, event);
   if (link.state === 'left' && link.waiting === null)
-    event('the server closes it', 'close', 0.5, async () => {
+    event('the server closes it', link, 0.5, async () => {
       await network.close(link);
       await at.servers.postgres.settle();
     });
@@ -85,17 +79,16 @@ function ofLink(at: World, link: Link, found: Event[]): void {
 function timeoutsOf(
   at: World,
   link: Link,
-  event: (what: string, key: string, weight: number, run: () => Promise<void>) => void,
+  event: (text: string, of: object, weight: number, run: () => Promise<void>) => void,
 ): void {
   const { postgres } = at.servers;
   const isLate = (sinceMs: number) => virtual.nowMs - sinceMs > limits.postgresStatementMs;
-  const key = `late ${link.counts.executed}`;
   // A commit has no time, however long it waits for the standby.
   if (link.waiting !== null && !postgres.isReplicating(link) && isLate(link.waitingSinceMs))
-    event(`the time of ${link.waiting.name} is up`, key, 1, () => postgres.cancel(link));
-  const idleSinceMs = link.requests.length > 0 ? null : postgres.idleSinceMs(link);
-  if (idleSinceMs !== null && isLate(idleSinceMs))
-    event('the server ends its idle transaction', key, 0.3, async () => {
+    event(`the time of ${link.waiting.name} is up`, link.waiting.bytes, 1, () => postgres.cancel(link));
+  const idle = link.requests.length > 0 ? null : postgres.idleSince(link);
+  if (idle !== null && isLate(idle.sinceMs))
+    event('the server ends its idle transaction', idle, 0.3, async () => {
       await postgres.terminate(link);
       await at.network.cut(link);
     });
@@ -134,7 +127,7 @@ export function ofTimers(at: World, found: Event[]): void {
       dueMs: timer.dueMs,
       run: () => {
         if (laterMs > FAR_MS)
-          virtual.setNow(START_MS + Math.ceil((timer.dueMs - START_MS) / LATE_MS) * LATE_MS);
+          virtual.nowMs = START_MS + Math.ceil((timer.dueMs - START_MS) / LATE_MS) * LATE_MS;
         return virtual.as(owner, () => virtual.fire(timer));
       },
     });

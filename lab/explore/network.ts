@@ -62,8 +62,6 @@ export class Link {
   waitingSinceMs = 0;
   /** Whether nothing arrives any more, in either direction, until the client gives up. */
   isSilent = false;
-  /** How many requests and answers were delivered. */
-  readonly counts = { executed: 0, answered: 0 };
 
   constructor(id: number, number: number, place: Place, owner: string, socket: VirtualSocket) {
     this.id = id;
@@ -200,7 +198,7 @@ export class Network {
   /** Delivers the first request of a link. */
   async execute(link: Link): Promise<void> {
     const request = link.requests.shift()!;
-    link.counts.executed++;
+    virtual.showNow();
     const reply = await link.backend!.execute(request);
     if (reply === 'waiting') {
       link.waiting = request;
@@ -218,7 +216,6 @@ export class Network {
   /** Delivers the first answer of a link. */
   async answer(link: Link): Promise<void> {
     const { bytes } = link.answers.shift()!;
-    link.counts.answered++;
     await virtual.as(link.owner, () => link.socket.push(bytes));
   }
 

@@ -1,8 +1,9 @@
 /** Plays one world from its plan, and judges it. */
 import { audit } from '../audit/audit.ts';
-import { isActive, unitsOf } from '../audit/check.ts';
+import { groupBy, isActive, unitsOf } from '../audit/check.ts';
 import { linearityOf } from '../audit/consistency.ts';
 import { readNow } from '../audit/reader.ts';
+import type { AttemptOutcome } from '../history.ts';
 import type { Choose, ChooseOf } from './choose.ts';
 import { CLAIM_MS, inject, moveRedis } from './inject.ts';
 import type { ExploredProcess } from './process.ts';
@@ -70,6 +71,9 @@ async function sell(schedule: Schedule, sale: SalePlan, choose: Choose): Promise
     if (!schedule.isConnected) await schedule.elapse(RECONNECT_MS);
     await probe(schedule, sale);
   }
+  // Nobody buys it any more: it is not confirmed to be sold out in the next sale.
+  for (const { parts } of schedule.processes) parts?.strategy.knownSoldOut?.forget(sale.n);
+  await schedule.elapse(0);
 }
 
 /** Every second each process looks whether a standby of Postgres was promoted. */
@@ -163,38 +167,41 @@ async function isSettled({ servers, mainRedis, usesRedis }: Schedule): Promise<b
   return rowCount === 0 && (await servers.reservations(mainRedis)).length === 0;
 }
 
-/** New customers of a sale at the end, at most: more than it has units. */
-const LAST_CUSTOMERS = 20;
+/** New customers at the end, at most: more than the sales have units. */
+const MAX_CUSTOMERS = 100;
 
 /** New customers buy until the sales are sold out: no unit is stranded, and none is sold twice. */
 async function sellTheRest(schedule: Schedule): Promise<void> {
-  const { clients } = schedule;
+  const { clients, plan } = schedule;
   const process = schedule.processes.find(({ state }) => state === 'up')!;
-  let tries = 1;
-  const customers = new Map(schedule.sales.map((sale) => [sale, 1]));
-  while (customers.size > 0) {
+  /** How many come at once, of each sale that is not sold out. */
+  const coming = new Map(plan.sales.map(({ n, workload }) => [n, workload.stock + 1]));
+  for (let customers = 0, tries = 1; coming.size > 0; ) {
     const from = clients.history.length;
-    await schedule.finish(process, () =>
-      Promise.all(
-        [...customers].map(([sale, n]) =>
-          clients.send({ kind: 'buy', user: `last-${sale}-${n}`, units: 1, at: 0 }, sale, process.parts!),
-        ),
-      ),
-    );
+    const buy = ([sale, count]: readonly [number, number]) =>
+      Array.from({ length: count }, () => {
+        const user = `last-${++customers}`;
+        return clients.send({ kind: 'buy', user, units: 1, at: 0 }, sale, process.parts!);
+      });
+    await schedule.finish(process, () => Promise.all([...coming].flatMap(buy)));
+    const outcomes = groupBy(clients.history.slice(from), ({ saleId }) => saleId);
     let isWaiting = false;
-    for (const { saleId, outcome } of clients.history.slice(from)) {
-      const n = customers.get(saleId)!;
-      if (outcome === 'sold-out' || n > LAST_CUSTOMERS) customers.delete(saleId);
-      else if (outcome === 'accepted' || outcome === 'replayed') customers.set(saleId, n + 1);
-      else if (tries === LAST_TRIES)
-        return schedule.found(`a customer is answered ${outcome} although nothing goes wrong`);
-      else isWaiting = true;
+    for (const [sale, all] of outcomes) {
+      const other = all.find(({ outcome }) => !SETTLED.has(outcome));
+      if (other !== undefined && tries === LAST_TRIES)
+        return schedule.found(`a customer is answered ${other.outcome} although nothing goes wrong`);
+      if (other !== undefined) isWaiting = true;
+      else if (all.some(({ outcome }) => outcome === 'sold-out') || customers > MAX_CUSTOMERS)
+        coming.delete(sale);
     }
+    for (const sale of coming.keys()) coming.set(sale, 1);
     if (!isWaiting) continue;
     tries++;
     await schedule.elapse(CLAIM_MS);
   }
 }
+
+const SETTLED: ReadonlySet<AttemptOutcome | null> = new Set(['accepted', 'replayed', 'sold-out']);
 
 /** Compares what clients were answered with the stores; what the reaper finds by comparing them has its time. */
 async function judge(schedule: Schedule): Promise<void> {

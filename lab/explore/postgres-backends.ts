@@ -201,9 +201,9 @@ export class PostgresBackends {
   }
 
   /** Since when a transaction of a link is open without a statement, on the virtual clock; null: there is none. */
-  idleSinceMs(link: Link): number | null {
+  idleSince(link: Link): PostgresBackend['idle'] | null {
     const backend = link.backend as PostgresBackend;
-    return this.open.has(backend) && !this.#running.has(backend) ? backend.answeredAtMs : null;
+    return this.open.has(backend) && !this.#running.has(backend) ? backend.idle : null;
   }
 
   /** Lets the commits that wait for the standby end. @param confirm says that it has what they wait for */
@@ -289,7 +289,8 @@ export class PostgresBackend implements Backend {
   readonly #all: PostgresBackends;
   #startup: Buffer | null = null;
   connection: Connection | null = null;
-  answeredAtMs = 0;
+  /** Since its last reply. */
+  idle = { sinceMs: 0 };
   #pending: Buffer = Buffer.alloc(0);
   /** The statement that the request prepares. */
   #preparing: readonly [name: string, text: string] | null = null;
@@ -336,7 +337,7 @@ export class PostgresBackend implements Backend {
 
   /** What the client gets for the server's reply. */
   received(reply: Reply): Reply {
-    this.answeredAtMs = virtual.nowMs;
+    this.idle = { sinceMs: virtual.nowMs };
     if (this.connection!.status === IDLE) this.#all.open.delete(this);
     else this.#all.open.add(this);
     if (reply === 'ended') return reply;

@@ -75,7 +75,7 @@ export class Schedule implements World {
   step = 0;
   /** The sale that is sold now; 0: none. */
   sale = 0;
-  confirmations = 0;
+  confirmation = {};
   /** Whether the synchronous standby confirms nothing. */
   isStandbyAway = false;
   /** The logical Redis that new connections of each process reach. */
@@ -84,8 +84,7 @@ export class Schedule implements World {
   /** The Redis of the most processes, after the last failover. */
   mainRedis = 0;
   #running: readonly Running[] = [];
-  readonly #ages = new Map<string, number>();
-  #age = 0;
+  readonly #ages = new Map<object, number>();
   /** Every process by its name, also one that has died. */
   readonly #names = new Map<string, ExploredProcess>();
 
@@ -196,12 +195,9 @@ export class Schedule implements World {
     return state === 'up' || state === 'starting';
   }
 
-  ageOf(key: string): number {
-    let age = this.#ages.get(key);
-    if (age === undefined) {
-      age = ++this.#age;
-      this.#ages.set(key, age);
-    }
+  ageOf(what: object): number {
+    const age = this.#ages.get(what) ?? this.#ages.size + 1;
+    this.#ages.set(what, age);
     return age;
   }
 
@@ -295,7 +291,7 @@ export class Schedule implements World {
 
   note(text: string): void {
     this.step++;
-    virtual.setNow(virtual.nowMs + EVENT_MS);
+    virtual.nowMs += EVENT_MS;
     this.trace.push(`${this.step}  ${(virtual.nowMs - START_MS).toFixed(1)} ms  ${text}`);
   }
 
@@ -321,7 +317,7 @@ export class Schedule implements World {
   /** Lets time pass, every timer that is due then fire, and every request and answer on the way arrive. */
   async elapse(ms: number): Promise<void> {
     const untilMs = virtual.nowMs + ms;
-    virtual.setNow(untilMs);
+    virtual.nowMs = untilMs;
     for (let n = 0; n < MAX_DRAIN_STEPS; n++) {
       const events = this.events(false).filter(({ dueMs = 0 }) => dueMs <= untilMs);
       if (events.length === 0) return;

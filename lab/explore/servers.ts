@@ -19,7 +19,7 @@ import { PostgresBackends } from './postgres-backends.ts';
 import { RedisBackends, redisCommand, withIdentity } from './redis-backends.ts';
 import { ADD_SALES, COPY, EMPTY, LOADED, RESERVATIONS, SCHEMA } from './server-texts.ts';
 import { STANDBY, Standby } from './standby.ts';
-import { real, START_MS, virtual } from './virtual.ts';
+import { real, virtual } from './virtual.ts';
 import { PRICE_CENTS } from './workload.ts';
 
 /** The synchronous standby. */
@@ -193,7 +193,6 @@ function together(
       return (await sql.query<{ id: string }>('SELECT id::text FROM orders')).rows.map(({ id }) => id);
     },
     async reset() {
-      virtual.setNow(START_MS);
       await Promise.all([
         sql.query('SELECT explore.reset()'),
         redis.control.ask(redisCommand('FLUSHALL', 'ASYNC')),
@@ -283,6 +282,7 @@ const STATEMENTS = new Map<string, string>();
 class PreparingClient extends pg.Client {
   // biome-ignore lint/suspicious/noExplicitAny: one of its ten overloads
   override query(statement: any, ...rest: any[]): any {
+    virtual.showNow();
     if (typeof statement !== 'string') return super.query(statement, ...rest);
     const [values, ...others] = Array.isArray(rest[0]) ? rest : [[], ...rest];
     const name = STATEMENTS.get(statement) ?? `explorer-${STATEMENTS.size}`;

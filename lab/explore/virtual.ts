@@ -52,19 +52,20 @@ class VirtualWorld {
   #immediates = 0;
   #random: Random = seededRandom(1);
   #clockFile = -1;
+  #shownMs = 0;
   readonly #clockBytes = Buffer.alloc(8);
 
   /** @param path of the file that the servers' clocks follow: see lab/servers/clock.c */
   openClock(path: string): void {
     this.#clockFile = openSync(path, 'w');
-    this.setNow(START_MS);
+    this.showNow();
   }
 
-  /** Sets the clocks of this process and of the servers. */
-  setNow(ms: number): void {
-    this.nowMs = ms;
-    if (this.#clockFile < 0) return;
-    this.#clockBytes.writeBigInt64LE(BigInt(Math.round(ms * 1_000)));
+  /** Sets the clocks of the servers. To be called before one is sent something. */
+  showNow(): void {
+    if (this.nowMs === this.#shownMs) return;
+    this.#shownMs = this.nowMs;
+    this.#clockBytes.writeBigInt64LE(BigInt(Math.round(this.nowMs * 1_000)));
     writeSync(this.#clockFile, this.#clockBytes, 0, 8, 0);
   }
 
@@ -124,7 +125,7 @@ class VirtualWorld {
 
   /** Lets a timer fire, at its time or later. */
   fire(timer: Timer): void {
-    if (timer.dueMs > this.nowMs) this.setNow(timer.dueMs);
+    this.nowMs = Math.max(this.nowMs, timer.dueMs);
     if (timer.everyMs === null) this.timers.delete(timer.id);
     else timer.dueMs = this.nowMs + timer.everyMs;
     timer.fire();
