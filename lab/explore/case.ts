@@ -1,7 +1,7 @@
 /** A case: what a seed plays with a target. The same seed, in the same version, is the same schedule to the byte. */
 import { type Random, seededRandom } from '../kit/random.ts';
 import { byHolding, byPriorities, type Choose, type ChooseOf, uniformly } from './choose.ts';
-import { faultsOf } from './faults.ts';
+import { type Fault, faultsOf } from './faults.ts';
 import { type Target, usesRedis } from './process.ts';
 import type { Plan } from './schedule.ts';
 import { workloadOf } from './workload.ts';
@@ -16,11 +16,15 @@ export interface Case {
   readonly choose: ChooseOf;
 }
 
-function wayOf(random: Random): Choose {
+function wayOf(random: Random, faults: readonly Fault[]): Choose {
   const way = random();
   if (way < 0.3) return uniformly(random);
   if (way < 0.6) return byPriorities(random, 1 + Math.floor(random() * 4), BUSY_STEPS);
-  return byHolding(random, BUSY_STEPS);
+  return byHolding(
+    random,
+    BUSY_STEPS,
+    faults.map(({ step }) => step),
+  );
 }
 
 /** A world of several sales; each is a schedule, with other faults and another way to choose. */
@@ -34,7 +38,7 @@ export function caseOf(target: Target, seed: number): Case {
     workload: workloadOf(random, n + 1, processes, isReserving),
     faults: faultsOf(random, { isReserving, isSynchronous }, BUSY_STEPS),
   }));
-  const ways = sales.map(() => wayOf(random));
+  const ways = sales.map(({ faults }) => wayOf(random, faults));
   return { plan: { ...target, processes, isSynchronous, sales, seed }, choose: (sale) => ways[sale - 1]! };
 }
 

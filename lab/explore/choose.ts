@@ -68,15 +68,22 @@ export function byPriorities(random: Random, changes: number, steps: number): Ch
 const WRITES =
   /[→←].*(commit|COMMIT|place|insert|close|sell|take|reserve|deduct|release|acknowledge|apply|load|claim|UPDATE)/;
 
+/** Events before a fault within which a link begins to be held. */
+const BEFORE_FAULT = 10;
+
 /**
  * One or two links are held for a while: nothing arrives on them, in either direction, while everything else goes on and time passes. It finds
- * what needs one request to be late.
+ * what needs one request to be late; most of these need a fault meanwhile.
  * @param steps within which they begin to be held
+ * @param faults the steps of the faults
  */
-export function byHolding(random: Random, steps: number): Choose {
+export function byHolding(random: Random, steps: number, faults: readonly number[]): Choose {
   const below = (n: number) => Math.floor(random() * n);
   let holds = Array.from({ length: 1 + below(2) }, () => ({
-    from: below(steps),
+    from:
+      faults.length > 0 && random() < 0.5
+        ? faults[below(faults.length)]! - below(BEFORE_FAULT)
+        : below(steps),
     lasts: 10 + below(150),
     // The first one that changes something from then on, or any.
     what: random() < 0.7 ? WRITES : /→|←/,

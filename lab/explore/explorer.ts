@@ -69,11 +69,14 @@ async function explore(asked: Explore): Promise<void> {
     }
   let findings = 0;
   let reported = real.nowMs();
-  let since = { schedules: {} as Record<string, number>, events: 0, held: {} as Record<string, number> };
+  const none = () => ({
+    ...{ schedules: {} as Record<string, number>, events: 0, faults: {} as Record<string, number> },
+  });
+  let since = none();
   let last: readonly string[] = [];
-  const report = () => {
-    say({ kind: 'progress', ...since, ...(count === 1 && { timeline: last }) });
-    since = { schedules: {}, events: 0, held: {} };
+  const report = (isOver = false) => {
+    say({ kind: 'progress', ...since, ...(count === 1 && isOver && { timeline: last }) });
+    since = none();
     reported = real.nowMs();
   };
   const all = exhaustive === null ? bySeeds(asked) : exhaustively(asked, exhaustive);
@@ -82,11 +85,11 @@ async function explore(asked: Explore): Promise<void> {
     const name = nameOf(target);
     since.schedules[name] = (since.schedules[name] ?? 0) + plan.sales.length;
     since.events += played.trace.length;
-    for (const what of played.held) since.held[what] = (since.held[what] ?? 0) + 1;
+    for (const what of played.faults) since.faults[what] = (since.faults[what] ?? 0) + 1;
     if (played.findings.length > 0) await found(target, plan, played, ++findings <= SHRUNK);
     if (real.nowMs() - reported > PROGRESS_MS) report();
   }
-  report();
+  report(true);
 }
 
 async function found(target: Target, plan: Plan, played: Played, isShrunk: boolean): Promise<void> {

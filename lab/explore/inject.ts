@@ -13,7 +13,7 @@ type Ending = (() => Promise<void>) | null;
 
 /** Lets a fault happen. @returns what ends it; null also when it cannot happen now */
 export function inject(schedule: Schedule, { kind, which }: Fault): Promise<Ending> {
-  schedule.held.add(`fault: ${kind}`);
+  schedule.faults.add(kind);
   return HAPPENS[kind](schedule, which);
 }
 

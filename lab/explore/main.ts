@@ -135,7 +135,7 @@ async function run({
 /** What is printed. */
 class Report {
   readonly #schedules = new Map<string, number>();
-  readonly #held = new Map<string, number>();
+  readonly #faults = new Map<string, number>();
   readonly #findings: Finding[] = [];
   readonly #isPrinted: boolean;
   #events = 0;
@@ -168,7 +168,7 @@ class Report {
     }
     if (message.kind !== 'progress') return;
     add(this.#schedules, message.schedules);
-    add(this.#held, message.held);
+    add(this.#faults, message.faults);
     this.#events += message.events;
     if (this.#isPrinted && message.timeline !== undefined)
       process.stdout.write(`${message.timeline.join('\n')}\n`);
@@ -186,11 +186,9 @@ class Report {
     const lines = ['', 'schedules by target:'];
     for (const [name, count] of [...this.#schedules].sort())
       lines.push(`  ${name.padEnd(36)} ${number(count).padStart(9)}`);
-    lines.push('', 'what was held while others went on, and what went wrong, the most frequent first:');
-    const held = [...this.#held].sort(([, a], [, b]) => b - a);
-    for (const [what, count] of held.slice(0, 40))
-      lines.push(`  ${what.padEnd(60)} ${number(count).padStart(9)}`);
-    if (held.length > 40) lines.push(`  and ${held.length - 40} more`);
+    lines.push('', 'worlds with each fault:');
+    for (const [name, count] of [...this.#faults].sort(([, a], [, b]) => b - a))
+      lines.push(`  ${name.padEnd(36)} ${number(count).padStart(9)}`);
     const counted = this.#findings.filter(({ target }) => target.strategy !== CONTROL);
     const control = this.#findings.length - counted.length;
     lines.push('', `${number(this.#events)} events`);

@@ -25,7 +25,8 @@ export interface Played {
   readonly findings: readonly string[];
   readonly trace: readonly string[];
   readonly deviations: ReadonlyMap<number, string>;
-  readonly held: ReadonlySet<string>;
+  /** Kinds of what went wrong. */
+  readonly faults: ReadonlySet<string>;
   /** With `isRecorded`. */
   readonly alternatives: Schedule['alternatives'];
 }
@@ -46,8 +47,8 @@ export async function play(plan: Plan, all: AllServers, choose: ChooseOf): Promi
   } finally {
     await end(schedule);
   }
-  const { findings, trace, deviations, held, alternatives } = schedule;
-  return { findings: [...findings], trace, deviations, held, alternatives };
+  const { findings, trace, deviations, faults, alternatives } = schedule;
+  return { findings: [...findings], trace, deviations, faults, alternatives };
 }
 
 async function begin(schedule: Schedule): Promise<void> {

@@ -239,7 +239,7 @@ export class PostgresBackends {
    * nothing inside the server.
    * @param work returns false when it has released nothing, and does not wait
    */
-  async #inTurn(work: () => Promise<boolean | void>): Promise<void> {
+  async #inTurn(work: () => Promise<unknown>): Promise<void> {
     const waiting = [...this.#running.keys()].filter((one) => !this.replicating.has(one));
     const pids = waiting.length < 2 ? [] : waiting.map(({ connection }) => connection!.pid);
     for (const pid of pids) this.#stop(pid);

@@ -32,8 +32,8 @@ export type FromExplorer =
       readonly kind: 'progress';
       readonly schedules: Readonly<Record<string, number>>;
       readonly events: number;
-      /** How often an event was held while others went on, and how often a fault happened. */
-      readonly held: Readonly<Record<string, number>>;
+      /** How many worlds had each fault. */
+      readonly faults: Readonly<Record<string, number>>;
       /** The events of the last schedule, when it was the only one. */
       readonly timeline?: readonly string[];
     }

@@ -68,8 +68,8 @@ export class Schedule implements World {
   readonly deviations = new Map<number, string>();
   /** At each chosen event, those that could have happened instead of the oldest. */
   readonly alternatives: { readonly step: number; readonly texts: readonly string[] }[] = [];
-  /** What was held while others went on, without names of processes. */
-  readonly held = new Set<string>();
+  /** Kinds of what went wrong. */
+  readonly faults = new Set<string>();
   readonly findings = new Set<string>();
   /** Ten thousand times the sale that is sold, and the events since it began. */
   step = 0;
@@ -275,15 +275,7 @@ export class Schedule implements World {
       const texts = events.filter((one) => one !== first).map(({ text }) => text);
       this.alternatives.push({ step: this.step, texts });
     }
-    if (event !== first) {
-      this.deviations.set(this.step, event.text);
-      this.held.add(
-        first.text
-          .replace(/^\S+ /, '')
-          .replace(/ #\d+/, '')
-          .replace(/\d+ ms/, '…'),
-      );
-    }
+    if (event !== first) this.deviations.set(this.step, event.text);
     this.note(event.text);
     await event.run();
     return true;

@@ -57,11 +57,28 @@ class Explorer {
   }
 }
 
-const target = (strategy: string, confirm: Target['confirm'] = 'durable', lock = 'redis'): Target => ({
-  strategy,
-  confirm,
-  lock,
-});
+const target = (strategy: string): Target => ({ strategy, confirm: 'durable', lock: 'redis' });
+
+/**
+ * Each has a finding when what was mended is undone. A seed is one of the generator: after a change of what lab/explore chooses, or of the
+ * requests of the service, `npm run explore -- --first` finds another one, with the same options and the mistake introduced again.
+ */
+const MENDED: [what: string, strategy: string, Target['confirm'], lock: string, seed: number][] = [
+  ['an order is not closed twice', 'group-commit', 'durable', 'redis', 25],
+  ['a commit without an answer may exist', 'lua', 'durable', 'redis', 7],
+  ['a late statement places nothing', 'group-commit', 'durable', 'redis', 125],
+  ['what a copy decided counts for its connection', 'global-lock', 'durable', 'redis', 500280],
+  ['an order that a later claim could not commit is unknown', 'lua', 'durable', 'redis', 39],
+  ['a claim that was taken over releases nothing', 'lua', 'durable', 'redis', 100242],
+  ['an acknowledgement without an answer is made up for', 'segmented-lock', 'accepted', 'redis', 100050],
+  ['a retry without a barrier is none', 'conditional-update', 'durable', 'redis', 72],
+  ['a repeat waits for the standby', 'lua', 'durable', 'redis', 782],
+  ['an attempt that finds its order waits for the standby', 'conditional-update', 'durable', 'redis', 23],
+  ['a commit whose wait for the standby was cancelled is unknown', 'group-commit', 'durable', 'redis', 23],
+  ['a late holder of a lock takes nothing', 'global-lock', 'accepted', 'redis', 20],
+  ['a load that stopped half-way drops no accepted order', 'lua', 'accepted', 'redis', 486],
+  ['an accepted order is given to the last copy', 'lua', 'accepted', 'redis', 69],
+];
 
 /** Without a C compiler there are no virtual clocks. */
 const folder = await temporaryFolder('stampede-compiler-');
@@ -94,24 +111,8 @@ describe.skipIf(clock === null)('explore', { timeout: 600_000 }, () => {
     expect(schedules).toBeGreaterThan(200);
   });
 
-  /** Each has a finding when what was mended is undone. */
-  it.each([
-    ['an order is not closed twice', target('group-commit'), 25],
-    ['a commit without an answer may exist', target('lua'), 7],
-    ['a late statement places nothing', target('group-commit'), 125],
-    ['what a copy decided counts for its connection', target('global-lock'), 500280],
-    ['an order that a later claim could not commit is unknown', target('lua'), 39],
-    ['a claim that was taken over releases nothing', target('lua'), 100242],
-    ['an acknowledgement without an answer is made up for', target('segmented-lock', 'accepted'), 100050],
-    ['a retry without a barrier is none', target('conditional-update'), 72],
-    ['a repeat waits for the standby', target('lua'), 782],
-    ['an attempt that finds its order waits for the standby', target('conditional-update'), 23],
-    ['a commit whose wait for the standby was cancelled is unknown', target('group-commit'), 23],
-    ['a late holder of a lock takes nothing', target('global-lock', 'accepted'), 20],
-    ['a load that stopped half-way drops no accepted order', target('lua', 'accepted'), 486],
-    ['an accepted order is given to the last copy', target('lua', 'accepted'), 69],
-  ])('finds nothing any more: %s', async (_, of, seed) => {
-    expect((await second.explore(of, seed, 1)).findings).toEqual([]);
+  it.each(MENDED)('finds nothing any more: %s', async (_, strategy, confirm, lock, seed) => {
+    expect((await second.explore({ strategy, confirm, lock }, seed, 1)).findings).toEqual([]);
   });
 
   it('finds nothing in schedules of every strategy', async () => {
