@@ -69,7 +69,7 @@ const WRITES =
   /[→←].*(commit|COMMIT|place|insert|close|sell|take|reserve|deduct|release|acknowledge|apply|load|claim|UPDATE)/;
 
 /** Events before a fault within which a link begins to be held. */
-const BEFORE_FAULT = 10;
+const BEFORE_FAULT = 5;
 
 /**
  * One or two links are held for a while: nothing arrives on them, in either direction, while everything else goes on and time passes. It finds
