@@ -123,7 +123,7 @@ export function ofTimers(at: World, found: Event[]): void {
       text: `${owner}: a timer fires`,
       task: `${owner} timer`,
       age: 1e9 + timer.dueMs - 1.7e12,
-      weight: laterMs > 100 ? 0.01 : 0.2,
+      weight: laterMs > 100 ? 0.03 : 0.2,
       dueMs: timer.dueMs,
       run: () => {
         if (laterMs > FAR_MS)

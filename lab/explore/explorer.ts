@@ -25,18 +25,23 @@ install(() => current.network!.socket());
 process.on('message', (message: Explore) => {
   if (message.kind === 'explore') void explore(message).then(() => say({ kind: 'done' }), fail);
 });
-for (const event of ['disconnect', 'SIGTERM']) process.once(event, () => void end());
+for (const event of ['disconnect', 'SIGTERM']) process.on(event, () => void end());
+process.on('uncaughtException', fail);
 say({ kind: 'ready' });
 
-/** The servers end with this process: their command ends it, or has died. */
-async function end(): Promise<void> {
+let isEnding = false;
+
+/** The servers end with this process: its command ends it, or has died. What is played meanwhile fails. */
+async function end(code = 0): Promise<void> {
+  if (isEnding) return;
+  isEnding = true;
   await servers[Symbol.asyncDispose]();
-  process.exit();
+  process.exit(code);
 }
 
 function fail(error: unknown): void {
-  console.error(error);
-  process.exit(1);
+  if (!isEnding) console.error(error);
+  void end(1);
 }
 
 interface Next {

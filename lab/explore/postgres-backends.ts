@@ -243,6 +243,7 @@ export class PostgresBackends {
     const waiting = [...this.#running.keys()].filter((one) => !this.replicating.has(one));
     const pids = waiting.length < 2 ? [] : waiting.map(({ connection }) => connection!.pid);
     for (const pid of pids) this.#stop(pid);
+    virtual.showNow(); // what goes on reads the clock
     if ((await work()) !== false) {
       await this.#stable();
       while (this.#stopped.size > 0) {
@@ -263,10 +264,10 @@ export class PostgresBackends {
       const running = [...this.#running.keys()].filter((one) => !this.#stopped.has(one.connection!.pid));
       if (running.length === 0) return;
       const waiting = await this.#waiting();
-      if (running.every((one) => !this.#running.has(one) || waiting.has(one.connection!.pid))) {
+      // One that has been answered meanwhile may have ended the wait of others after they were read.
+      if (running.every((one) => this.#running.has(one) && waiting.has(one.connection!.pid))) {
         for (const one of running)
-          if (this.#running.has(one) && waiting.get(one.connection!.pid) === 'commit')
-            this.replicating.add(one);
+          if (waiting.get(one.connection!.pid) === 'commit') this.replicating.add(one);
         return;
       }
       await new Promise((resolve) => real.setImmediate(resolve));

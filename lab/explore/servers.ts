@@ -64,8 +64,8 @@ export interface ExploreServers {
   readRedis(server: number): Promise<Redis>;
 }
 
-/** In memory, where there is such a folder: the clock is written with every event, and Postgres with every commit. */
-const MEMORY = '/dev/shm';
+/** In memory, where there is such a folder and no other is given: the clock is written with every event, and Postgres with every commit. */
+const MEMORY = process.env.TMPDIR === undefined && existsSync('/dev/shm') ? '/dev/shm' : undefined;
 
 /** Redis allows sixteen logical databases: the servers of a schedule. */
 export const REDIS_SERVERS = 16;
@@ -97,7 +97,7 @@ export interface AllServers extends AsyncDisposable {
 }
 
 export async function openServers(): Promise<AllServers> {
-  const folder = await temporaryFolder('stampede-explore-', existsSync(MEMORY) ? MEMORY : undefined);
+  const folder = await temporaryFolder('stampede-explore-', MEMORY);
   const clock = await buildClock(folder);
   if (clock === null)
     throw new Error(

@@ -116,14 +116,24 @@ describe.skipIf(clock === null)('explore', { timeout: 600_000 }, () => {
   });
 
   it('finds nothing in schedules of every strategy', async () => {
-    const program = fileURLToPath(new URL('../../dist/commands/explore.js', import.meta.url));
-    const args = [program, '--schedules', '600', '--seed', '20000'];
-    const folder = await temporaryFolder('stampede-explored-');
-    const env = { ...process.env, TMPDIR: folder };
-    const run = promisify(execFile)(process.execPath, args, { env });
-    const { stdout } = await run.catch((error) => error); // its exit code is 1 with a finding
-    expect(readdirSync(folder)).toEqual([]); // its servers have ended, and their folders are gone
-    await rm(folder, { recursive: true });
-    expect(stdout).toMatch(/\n[\d,]+ schedules, [\d,]+ a second, 0 findings\n$/);
+    expect(await explore('--schedules', '600', '--seed', '20000')).toMatch(
+      /\n[\d,]+ schedules, [\d,]+ a second, 0 findings\n$/,
+    );
+  });
+
+  it('ends its servers when the time is up in the middle of a schedule', async () => {
+    await explore('--minutes', '0.05', '--strategies', 'lua');
   });
 });
+
+/** Runs the command. Its servers end with it, and their folders are gone. @returns what it prints */
+async function explore(...options: readonly string[]): Promise<string> {
+  const program = fileURLToPath(new URL('../../dist/commands/explore.js', import.meta.url));
+  const folder = await temporaryFolder('stampede-explored-');
+  const env = { ...process.env, TMPDIR: folder };
+  const run = promisify(execFile)(process.execPath, [program, ...options], { env });
+  const { stdout } = await run.catch((error) => error); // its exit code is 1 with a finding
+  expect(readdirSync(folder)).toEqual([]);
+  await rm(folder, { recursive: true });
+  return stdout;
+}
