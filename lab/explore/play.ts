@@ -1,9 +1,10 @@
 /** Plays one world from its plan, and judges it. */
 import { audit } from '../audit/audit.ts';
-import { groupBy, isActive, unitsOf } from '../audit/check.ts';
+import { isActive, unitsOf } from '../audit/check.ts';
 import { linearityOf } from '../audit/consistency.ts';
 import { readNow } from '../audit/reader.ts';
 import type { AttemptOutcome } from '../history.ts';
+import { groupBy } from '../kit/group-by.ts';
 import type { Choose, ChooseOf } from './choose.ts';
 import { CLAIM_MS, inject, moveRedis } from './inject.ts';
 import type { ExploredProcess } from './process.ts';
