@@ -93,6 +93,7 @@ async function notice(schedule: Schedule): Promise<void> {
 async function probe(schedule: Schedule, { n, workload }: SalePlan): Promise<void> {
   const { clients } = schedule;
   const up = schedule.processes.filter(({ state }) => state === 'up');
+  if (up.length === 0) return;
   const users = Array.from({ length: workload.stock + 1 }, (_, i) => `late-${n}-${i + 1}`);
   const buy = (all: readonly string[], at: (n: number) => ExploredProcess) =>
     schedule.finish(at(0), () =>
