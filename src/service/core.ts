@@ -164,7 +164,6 @@ export async function composeCore(
   const inRedis = redis === null ? null : { ...config, redis, epochs: redisEpochs(redis, postgres), lock };
   const context = { ...config, postgres, sales, orders, onBatch, onError };
   const strategy = strategies.get(config.strategy)!.create(context, inRedis);
-  await strategy.ready?.catch(() => {});
   const { mirror } = strategy;
   const outbox = mirror && createOutboxRelay(postgres, mirror, background.loop('mirror-outbox'));
   return { postgres, redis, sales, orders, lock, strategy, outbox };

@@ -102,6 +102,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   const { onError, onDefect } = reports;
   measureProcess(reports.instruments);
   const core = await openCore(config, urls, reports, closers);
+  await core.strategy.ready?.catch(() => {});
   const { postgres, redis, sales, strategy } = core;
   const tracing = await openTracing(config, core, reports, closers);
 

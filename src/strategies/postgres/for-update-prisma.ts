@@ -38,6 +38,7 @@ export function create(context: StrategyContext): Strategy {
   const { postgres } = context;
   /** Every other strategy starts without Prisma. */
   const loading = Promise.all([postgres.prisma(), import('../../generated/prisma/client.ts')]);
+  loading.catch(() => {}); // the attempts report it
 
   async function place({ raw, sql }: Sql, tx: Prisma.TransactionClient, attempt: Attempt): Promise<Tried> {
     const { saleId, userId, orderId, quantity } = attempt;
