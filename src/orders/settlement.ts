@@ -150,9 +150,10 @@ class Settling implements Settlement {
       for (;;) {
         const before = postgres.timeline();
         const [seen] = await readFor(postgres.pool, [reservation]);
-        if (seen!.order !== null) {
+        const order = seen!.active ?? seen!.own;
+        if (order !== null) {
           await postgres.replicated(before);
-          return replayed(existing(reservation, seen!.order).order, true);
+          return replayed(existing(reservation, order).order, true);
         }
         if (this.#isPromised && mayBeAhead)
           return replayed({ orderId, saleId, userId, status: 'pending', quantity }, false);

@@ -68,8 +68,10 @@ export async function findActive(db: Queryable, attempt: Attempt): Promise<Place
 export interface Seen {
   /** Null: there is no such sale. */
   readonly sale: SaleState | null;
-  /** The customer's active order; else the attempt's, if it was placed, whatever became of it. */
-  readonly order: PlacedOrderColumns | null;
+  /** The order that the attempt placed, whatever became of it. */
+  readonly own: PlacedOrderColumns | null;
+  /** The customer's active order, which may be the same. */
+  readonly active: PlacedOrderColumns | null;
 }
 
 /**
@@ -80,22 +82,25 @@ export interface Seen {
 export async function readFor(db: Queryable, attempts: readonly Attempt[]): Promise<readonly Seen[]> {
   type Row = SaleState & {
     readonly saleId: number | null;
-    readonly id: string | null;
-    readonly status: OrderStatus;
-    readonly quantity: number;
+    readonly own: string | null;
+    readonly ownStatus: OrderStatus;
+    readonly ownQuantity: number;
+    readonly active: string | null;
+    readonly activeStatus: OrderStatus;
+    readonly activeQuantity: number;
   };
   const { rows } = await db.query<Row>({
     name: 'read-for-attempts',
     // LATERAL … LIMIT 1 leaves the planner a single choice: one index lookup each. Another join, planned while the table is empty, reads
     // all orders, and a prepared statement keeps its plan.
-    text: `SELECT sale.*, coalesce(active.id, own.id) AS id, coalesce(active.status, own.status) AS status,
-             coalesce(active.quantity, own.quantity) AS quantity
+    text: `SELECT sale.*, own.id AS own, own.status AS "ownStatus", own.quantity AS "ownQuantity",
+             active.id AS active, active.status AS "activeStatus", active.quantity AS "activeQuantity"
            FROM unnest($1::uuid[], $2::int[], $3::text[]) WITH ORDINALITY AS a (id, sale_id, user_id, place)
            LEFT JOIN LATERAL (SELECT id AS "saleId", ${SALE_STATE} FROM sales WHERE id = a.sale_id LIMIT 1) AS sale ON true
+           LEFT JOIN LATERAL (SELECT id, status, quantity FROM orders WHERE id = a.id LIMIT 1) AS own ON true
            LEFT JOIN LATERAL (
              SELECT id, status, quantity FROM orders WHERE sale_id = a.sale_id AND user_id = a.user_id AND ${ACTIVE} LIMIT 1
            ) AS active ON true
-           LEFT JOIN LATERAL (SELECT id, status, quantity FROM orders WHERE id = a.id LIMIT 1) AS own ON true
            ORDER BY place`,
     values: [
       attempts.map(({ orderId }) => orderId),
@@ -103,10 +108,12 @@ export async function readFor(db: Queryable, attempts: readonly Attempt[]): Prom
       attempts.map(({ userId }) => userId),
     ],
   });
-  return rows.map((row) => {
-    const { saleId, id, status, quantity } = row;
-    return { sale: saleId === null ? null : row, order: id === null ? null : { id, status, quantity } };
-  });
+  return rows.map((row) => ({
+    sale: row.saleId === null ? null : row,
+    own: row.own === null ? null : { id: row.own, status: row.ownStatus, quantity: row.ownQuantity },
+    active:
+      row.active === null ? null : { id: row.active, status: row.activeStatus, quantity: row.activeQuantity },
+  }));
 }
 
 // Without a deadline: of a transaction's statements only its COMMIT can be late (see store/late-requests.ts).

@@ -151,8 +151,11 @@ class Rounds<M extends Attempt> {
     }
   }
 
-  /** Reads why they were not placed. @param onlyFound an order that is not found may still be placed */
-  async #explain(left: readonly Placement<M>[], onlyFound = false): Promise<readonly Placement<M>[]> {
+  /**
+   * Reads why they were not placed.
+   * @param onlyOwn they may still be placed, also beside another order of the customer: that may be closed by then
+   */
+  async #explain(left: readonly Placement<M>[], onlyOwn = false): Promise<readonly Placement<M>[]> {
     if (left.length === 0) return left;
     const before = this.#postgres.timeline();
     let seen: readonly Seen[];
@@ -161,18 +164,20 @@ class Rounds<M extends Attempt> {
       seen = await retried(() => readFor(this.#postgres.pool, orders));
     } catch (error) {
       const { reason } = expectedPostgresFailure(error);
-      return onlyFound ? left : this.end(left, reason);
+      return onlyOwn ? left : this.end(left, reason);
     }
     const found: [Placement<M>, Found][] = [];
     const others = left.filter((placement, i) => {
-      const { sale, order } = seen[i]!;
-      if (order !== null) found.push([placement, existing(placement.order, order)]);
-      else if (!onlyFound) {
-        const rejection = this.#placing.rejectionOf(sale, placement.order);
-        if (rejection !== null) this.#placing.answer(placement, rejection);
-        return rejection === null;
+      const { sale, own, active } = seen[i]!;
+      if (onlyOwn && own === null) return true;
+      const order = own ?? active;
+      if (order !== null) {
+        found.push([placement, existing(placement.order, order)]);
+        return false;
       }
-      return order === null;
+      const rejection = this.#placing.rejectionOf(sale, placement.order);
+      if (rejection !== null) this.#placing.answer(placement, rejection);
+      return rejection === null;
     });
     await this.#answerFound(found, before);
     return others;

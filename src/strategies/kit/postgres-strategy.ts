@@ -80,6 +80,7 @@ export async function readAnswer(
   attempt: Attempt,
 ): Promise<{ readonly answer: Result | null; readonly sale: SaleState | null }> {
   const [seen] = await readFor(db, [attempt]);
-  const { sale, order } = seen!;
+  const { sale, own, active } = seen!;
+  const order = own ?? active;
   return { answer: order === null ? rejectionOf(sale, attempt) : existing(attempt, order), sale };
 }
