@@ -179,11 +179,12 @@ class Batches<M extends Attempt> implements PlacingBatches<M> {
     const batch = { connect, attempts: orders, others: valuesOf?.(orders) ?? [] };
     const placed = await placeMany(this.#postgres, statement, batch, paymentWindowS, this.#endOf(orders));
     if (placed.kind === 'unanswered') return () => placed;
-    if (key !== SHARED && placed.version !== null) this.#note(key, placed.version);
+    if (key !== SHARED) this.#note(key, placed.version);
     return (order) => (placed.has(order.orderId) ? accepted(order) : null);
   }
 
-  #note(key: number, version: number): void {
+  #note(key: number, version: number | null): void {
+    if (version === null) return void this.#versions.delete(key);
     const last = this.#versions.get(key)?.version ?? version - 1;
     if (this.#versions.size >= MAX_VERSIONS) this.#versions.clear();
     this.#versions.set(key, { version, isShared: version !== last + 1 });
