@@ -73,7 +73,7 @@ async function sell(schedule: Schedule, sale: SalePlan, choose: Choose): Promise
     if (!schedule.isConnected) await schedule.elapse(RECONNECT_MS);
     await probe(schedule, sale);
   }
-  // Nobody buys it any more: it is not confirmed to be sold out in the next sale.
+  // No customer buys it any more: it is not confirmed to be sold out in the next sale.
   for (const { parts } of schedule.processes) parts?.strategy.knownSoldOut?.forget(sale.n);
   await schedule.elapse(0);
 }

@@ -3,8 +3,8 @@
  *
  *   take ──▶ queue, in the order of arrival ──▶ one statement and one commit for all who wait ──▶ their turns
  *
- * A process has one statement for all sales in flight, and one for each sale of its own: see shared-batches.ts. More of them would only wait
- * for the sale's row. Alone a turn costs 105 µs of Postgres's processor time, in a batch of 64 it costs 15 µs.
+ * A process has one statement for all sales in flight, and one for each sale that has its batch: see shared-batches.ts. More of them would
+ * only wait for the sale's row.
  */
 import type { NotProcessed } from '../concurrency/micro-batcher.ts';
 import { SHARED, sharedBatches } from '../concurrency/shared-batches.ts';
@@ -14,7 +14,7 @@ import type { PostgresStore } from '../store/postgres/pool.ts';
 import type { TurnRequest, TurnStore } from './waiting-room.ts';
 
 export interface Turns extends TurnStore {
-  /** Deletes some of the turns whose tickets have expired, and waiting rooms that nobody has entered for long. @returns how many turns */
+  /** Deletes some of the turns whose tickets have expired, and waiting rooms that no customer has entered for long. @returns how many turns */
   deleteExpired(): Promise<number>;
 }
 

@@ -1,5 +1,5 @@
 /**
- * `npm run check-server -- URL`: checks a Postgres, or a pooler, before a service uses it. It works in a schema of its own, which it drops.
+ * `npm run check-server -- URL`: checks a Postgres, or a pooler, before a service uses it. It works in a new schema, which it drops.
  * Exits with 1 when something is wrong.
  */
 import { readArguments } from '../config/arguments.ts';

@@ -1,7 +1,7 @@
 /**
  * Checks a Postgres, or a pooler in front of one, before a service uses it.
  *
- *   server and settings ──as needed──▶ tables and rights ──▶ in a schema of its own, which is dropped at the end:
+ *   server and settings ──as needed──▶ tables and rights ──▶ in a new schema, which is dropped at the end:
  *                                                            isolation, timeouts, latency, a sale by each strategy
  */
 import { randomBytes } from 'node:crypto';

@@ -1,4 +1,4 @@
-/** `npm run migrate` and MIGRATE=never, on a database of its own. */
+/** `npm run migrate` and MIGRATE=never, on a separate database. */
 import pg from 'pg';
 import { afterAll, beforeAll, expect, inject, it } from 'vitest';
 import { withPostgres } from '../../lab/servers/stores.ts';

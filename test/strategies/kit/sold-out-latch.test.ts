@@ -88,7 +88,7 @@ describe.each(['lua', 'group-commit'])('a process with a sold-out latch of %s', 
     await expect.poll(() => buy(b, saleId, 'elsewhere')).toMatchObject({ status: 201 });
   });
 
-  it('refuses nobody once its store does not confirm that the sale is sold out', async () => {
+  it('refuses no customer once its store does not confirm that the sale is sold out', async () => {
     const name = strategy === 'lua' ? 'REDIS_URL' : 'DATABASE_URL';
     const url = strategy === 'lua' ? scene.stores.redisUrl : scene.stores.databaseUrl;
     await using link = await TcpProxy.to(url);
