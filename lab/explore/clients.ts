@@ -24,7 +24,6 @@ export class Clients {
   readonly #losses: Loss[] = [];
   /** When Postgres had each order first; µs since 1970. */
   readonly #committedUs = new Map<string, number>();
-  #hasTwoCopies = false;
   readonly #isAhead: boolean;
   readonly #onDefect: (error: unknown, doing: string) => void;
 
@@ -115,11 +114,6 @@ export class Clients {
     this.#losses.push({ untilUs: nowUs(), noticedUs: nowUs(), kept });
   }
 
-  /** From here on a customer with an order that is not committed may be refused where the other copy is. */
-  hasTwoCopies(): void {
-    this.#hasTwoCopies = true;
-  }
-
   /**
    * What a primary that replicated asynchronously had committed meanwhile was lost with it; and what was answered ahead of a commit that
    * was on its way then.
@@ -145,7 +139,7 @@ export class Clients {
     return this.#losses.some(({ sinceUs }) => sinceUs !== undefined);
   }
 
-  /** Takes back the promises that stores have lost by their own rules. */
+  /** Takes back the promises that stores have lost by their own rules; a 202 whose order was committed after all counts from then on. */
   excuse(): void {
     const lost = new Set<string>();
     for (const [id, { invokedUs, completedUs, result, orderId, outcome }] of this.history.entries()) {
@@ -160,11 +154,10 @@ export class Clients {
       });
       // Until a process notices, it names an order that is lost to its customer.
       const isNamed = isAhead && outcome === 'replayed' && lost.has(orderId!);
-      if (isLost && isAhead) lost.add(orderId!);
-      if (isLost || isNamed) this.#forget(id);
-      else if (isAhead && this.#hasTwoCopies) {
-        this.history[id] = { ...this.history[id]!, completedUs: Math.max(completedUs, happenedUs) };
-      }
+      const endsWithCommit = isLost && isAhead && happenedUs > completedUs && !this.hasLostPostgres;
+      if (endsWithCommit) this.history[id] = { ...this.history[id]!, completedUs: happenedUs };
+      else if (isLost && isAhead) lost.add(orderId!);
+      if ((isLost && !endsWithCommit) || isNamed) this.#forget(id);
     }
     this.#excuseDisplaced();
   }

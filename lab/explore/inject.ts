@@ -103,7 +103,6 @@ const HAPPENS: Readonly<Record<FaultKind, Happen>> = {
     };
   },
   async 'lead a process to another Redis'(schedule, which) {
-    schedule.clients.hasTwoCopies();
     const { processes, redisOf } = schedule;
     const [process, rest] = split(which, processes.length);
     const before = redisOf[process]!;

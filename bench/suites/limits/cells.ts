@@ -21,8 +21,6 @@ export interface LimitCell extends CellBase {
   readonly stock: number;
   /** Masters of Redis: one is a plain server, several a cluster. */
   readonly masters: number;
-  /** Redis has a replica, and Sentinels name its primary. */
-  readonly sentinels: boolean;
   /** Whether commits wait for a standby of the cell's own Postgres; null: the run's Postgres. */
   readonly standby: 'asynchronous' | 'synchronous' | null;
   /** Customers who repeat their attempts; null: each attempt is another customer's. */
@@ -36,7 +34,7 @@ export interface LimitCell extends CellBase {
 const usual: Omit<LimitCell, 'name' | 'summary'> = {
   ...{ kind: 'service', strategy: 'lua', confirm: 'durable', tickets: false, answer: 'accepted' },
   ...{ sales: 1, targets: 1, buyers: 0, stock: 1_000_000_000, unsafe: false, control: false },
-  ...{ masters: 1, sentinels: false, standby: null, customers: null, processes: 1, streams: null },
+  ...{ masters: 1, standby: null, customers: null, processes: 1, streams: null },
 };
 const cell = (name: string, summary: string, more: Partial<LimitCell> = {}): LimitCell => {
   return { ...usual, name, summary, ...more };
@@ -67,9 +65,6 @@ const limitCells: readonly LimitCell[] = [
   ...REFUSING.map((strategy) =>
     cell(`sold-out-${strategy}`, `the same with \`${strategy}\``, { strategy, answer: 'sold-out', stock: 1 }),
   ),
-  cell('sold-out-sentinel', '`lua`, the same with Sentinel: Postgres confirms each new "sold out"', {
-    ...{ answer: 'sold-out', stock: 1, sentinels: true },
-  }),
   cell('repeats', '`group-commit`, repeats of 1,000 customers: 200; an asynchronous standby', {
     ...{ strategy: 'group-commit', customers: 1_000, standby: 'asynchronous' },
   }),

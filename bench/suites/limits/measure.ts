@@ -7,7 +7,6 @@ import { startProgram } from '../../../lab/kit/processes.ts';
 import { percent } from '../../../lab/kit/text.ts';
 import { startRedisCluster } from '../../../lab/servers/cluster.ts';
 import { openPostgresPair } from '../../../lab/servers/postgres-pair.ts';
-import { openSentinels } from '../../../lab/servers/sentinels.ts';
 import { noShedding, type Service, startService, youngGeneration } from '../../../lab/service.ts';
 import { migrate } from '../../../src/store/postgres/migrate.ts';
 import { strategies } from '../../../src/strategies/registry.ts';
@@ -111,23 +110,22 @@ const nodeOptionsOf = ({ profile, trace }: Measuring, profileTo: string, isFirst
 
 async function measureService(cell: LimitCell, name: string, measuring: Measuring): Promise<Results> {
   const { folder, scratch, profile, trace, signal, onStep, stores, layout } = measuring;
-  const { strategy, confirm, sales, buyers, stock, masters, sentinels, processes } = cell;
+  const { strategy, confirm, sales, buyers, stock, masters, processes } = cell;
   onStep('starting');
   await using empty = await stores.fresh(name);
   await using cluster = masters > 1 ? await startRedisCluster(`${scratch}/${name}`, masters, 0) : null;
-  await using group = sentinels ? await openSentinels() : null;
   await using pair =
     cell.standby && (await openPostgresPair({ synchronous: cell.standby === 'synchronous' }));
-  const server = group === null ? empty.redisUrl : group.servers[0]!.url;
-  const own = { databaseUrl: pair?.currentUrl() ?? empty.databaseUrl, redisUrl: cluster?.url ?? server };
-  const redisUrls = cluster?.members.map(({ port }) => `redis://127.0.0.1:${port}`) ?? [server];
+  const single = empty.redisUrl;
+  const own = { databaseUrl: pair?.currentUrl() ?? empty.databaseUrl, redisUrl: cluster?.url ?? single };
+  const redisUrls = cluster?.members.map(({ port }) => `redis://127.0.0.1:${port}`) ?? [single];
   await migrate(own.databaseUrl);
   await insertSales(own.databaseUrl, { sales, buyers, stock: stock + buyers });
   const profileTo = resolve(folder, `profile-${name}`); // the service runs in another folder
   const traceTo = resolve(folder, `trace-${name}.json`);
   const tickets = cell.tickets && ticketEnv;
   const env = { ...noShedding, CONFIRM: confirm, ...tickets, ...(trace && { TRACE_FILE: traceTo }) };
-  const settings = { strategy, lock: null, ...own, redisUrl: group?.url ?? own.redisUrl, env };
+  const settings = { strategy, lock: null, ...own, env };
   const services: Service[] = [];
   await using _running = {
     [Symbol.asyncDispose]: async () => {

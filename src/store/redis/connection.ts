@@ -23,8 +23,6 @@ export interface RedisStore {
   readonly redis: Redis;
   /** A script may name the keys of one sale only. */
   readonly isCluster: boolean;
-  /** Another server may be the primary by now, while this one still serves. */
-  readonly hasSentinels: boolean;
   readonly scripts: SaleScripts;
   /** The same, as the locks use it. */
   readonly locks: RedisClient;
@@ -96,7 +94,6 @@ export function storeOn(
   return storeWith({
     redis,
     isCluster: false,
-    hasSentinels: Boolean(redis.options.sentinels),
     serverOf,
     findAgain,
     servers,
@@ -125,13 +122,12 @@ async function openCluster(
   const redis = cluster as unknown as Redis; // the commands that name keys are the same
   const another: RedisStore['another'] = (listener) => openCluster(address, listener, 0, denials);
   const findAgain = () => cluster.refreshSlotsCache();
-  const kind = { isCluster: true, hasSentinels: false };
-  return storeWith({ redis, ...kind, findAgain, servers, another, ...toServers, replicas, denials });
+  return storeWith({ redis, isCluster: true, findAgain, servers, another, ...toServers, replicas, denials });
 }
 
 type Parts = Pick<
   RedisStore,
-  'redis' | 'isCluster' | 'hasSentinels' | 'serverOf' | 'findAgain' | 'another' | 'connectionTo'
+  'redis' | 'isCluster' | 'serverOf' | 'findAgain' | 'another' | 'connectionTo'
 > & {
   servers(): readonly StoreServer[];
   readonly replicas: number;

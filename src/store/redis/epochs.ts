@@ -19,8 +19,8 @@
  *
  * While a replica is promoted and the old primary still serves, two processes can use one each. What Postgres has of a sale is the fence
  * between them, as a token is between two holders of a lock (M. Kleppmann, "How to do distributed locking", 2016): a load waits for the
- * commits in progress and copies their orders, and later commits of the other process fail. With Sentinel that process also asks
- * Postgres before it refuses anyone as `sold-out`; otherwise it notices with the next pass of the reaper.
+ * commits in progress and copies their orders, and later commits of the other process fail. That process also asks Postgres before it
+ * refuses anyone as `sold-out`.
  *
  * A server is identified by its run id, which ends with the process, and by its replication id, which changes with each promotion:
  * a primary that becomes a replica and is promoted again keeps its run id, and has the data of another server. The replication id

@@ -142,18 +142,18 @@ const isShortage = <R extends { readonly kind: string }>(result: R): result is E
   result.kind === 'sold-out' || result.kind === 'not-enough-units';
 
 /**
- * With Sentinel, the primary that this process uses may be an old one, whose copy of the sale lacks orders and units of the new one: see
- * epochs.ts. Its reservations are not committed; its refusals are checked here.
+ * The Redis that this process uses may not be the last one, whose copy of the sale has orders and units that this one lacks: see epochs.ts.
+ * Its reservations are not committed; its refusals are checked here.
  */
 async function confirmShortage(
-  { redis, onError }: RedisStrategyContext,
+  { onError }: RedisStrategyContext,
   mirror: SaleMirror,
   { saleId }: Attempt,
   shortage: NoUnits,
   epoch: number,
 ): Promise<Rejection | Retry> {
   try {
-    if (!redis.hasSentinels || (await mirror.isCurrent(saleId, epoch))) return shortage;
+    if (await mirror.isCurrent(saleId, epoch)) return shortage;
   } catch (error) {
     return busyOf(error);
   }

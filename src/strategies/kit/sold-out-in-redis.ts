@@ -9,11 +9,11 @@ const CHANNEL = 'stampede:generations';
 const PAGE = 1_000;
 
 /**
- * Each script that releases a unit, or adds a customer without taking a unit, changes the generation. With Sentinel, Postgres confirms that no
- * other copy of the sale was loaded: an old primary that still serves knows of no release.
+ * Each script that releases a unit, or adds a customer without taking a unit, changes the generation. Postgres confirms that no other copy of
+ * the sale was loaded: an old primary that still serves knows of no release.
  */
 export function soldOutInRedis(
-  { redis, hasSentinels, connectionTo }: RedisStore,
+  { redis, connectionTo }: RedisStore,
   mirror: Pick<SaleMirror, 'keys' | 'findCopy' | 'isStill' | 'loadedIn' | 'soldOut'>,
 ): SoldOutSource {
   return {
@@ -24,11 +24,11 @@ export function soldOutInRedis(
       });
       const sales = await Promise.all(asked);
       const replies = await mirror.soldOut(saleIds);
-      const loadedIn = hasSentinels ? await mirror.loadedIn(saleIds) : null;
+      const loadedIn = await mirror.loadedIn(saleIds);
       return replies.map((reply, i) => {
         const { id, copy, epoch } = sales[i]!;
         const isStale = !mirror.isStill(id, copy); // of a Redis that was replaced meanwhile
-        return isStale || (loadedIn?.get(id) ?? epoch) !== epoch ? null : reply;
+        return isStale || (loadedIn.get(id) ?? epoch) !== epoch ? null : reply;
       });
     },
     async *customers(saleId) {
