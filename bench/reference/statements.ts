@@ -54,7 +54,7 @@ async function attemptTwice(name: string, databaseUrl: string, saleId: number, r
   const client = pg.Client.prototype as { query: (...args: unknown[]) => unknown };
   const { query } = client;
   try {
-    const sales = saleTable(postgres);
+    const sales = saleTable(postgres, 'USD');
     const used = { postgres, sales, orders: orderTable(postgres), paymentWindowS: 900 };
     const strategy = strategies.get(name)!.create({ ...used, onBatch: () => {}, onError: () => {} }, null);
     await strategy.load?.((await sales.get(saleId))!);

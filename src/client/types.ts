@@ -2,10 +2,16 @@
 
 export type OrderStatus = 'pending' | 'paid' | 'cancelled' | 'expired' | 'refund-due';
 
-/** Amounts are integers in the smallest unit of CURRENCY, and instants ISO 8601. */
+/** Amounts are integers in the smallest unit of the sale's currency, and instants ISO 8601. */
 export interface Sale {
   readonly id: number;
   readonly name: string;
+  /** Plain text; null: there is none. */
+  readonly description: string | null;
+  /** A picture for the pages: `https:`, or `http:` on loopback. */
+  readonly imageUrl: string | null;
+  /** ISO 4217. */
+  readonly currency: string;
   readonly priceCents: number;
   readonly stock: number;
   /** Units of active orders. */
@@ -23,7 +29,8 @@ export interface Sale {
 
 export interface NewSale
   extends Pick<Sale, 'name' | 'priceCents' | 'stock'>,
-    Partial<Pick<Sale, 'startsAt' | 'endsAt' | 'maxPerOrder' | 'paymentWindowS' | 'spreadS'>> {}
+    Partial<Pick<Sale, 'startsAt' | 'endsAt' | 'maxPerOrder' | 'paymentWindowS' | 'spreadS'>>,
+    Partial<Pick<Sale, 'description' | 'imageUrl' | 'currency'>> {}
 
 export interface SaleChanges extends Partial<Omit<NewSale, 'stock' | 'spreadS'> & Pick<Sale, 'paused'>> {}
 

@@ -79,8 +79,8 @@ function variables({ strategies, locks }: Choices) {
     paymentWindowS: ['PAYMENT_WINDOW_S', integer(1, limits.maxPaymentWindowS), 900],
     /** How long after it was placed an order may stay unpaid at most when its deadline is extended, seconds. */
     maxHoldS: ['MAX_HOLD_S', integer(1, limits.maxPaymentWindowS), 3_600],
-    /** The currency of all prices, by its ISO 4217 code; null: the pages show amounts without one. */
-    currency: ['CURRENCY', currencyCode, null],
+    /** The currency of sales that name none, by its ISO 4217 code. */
+    currency: ['CURRENCY', currencyCode, 'USD'],
     /** Age at which old rows are deleted, days; 0: never. */
     retentionDays: ['RETENTION_DAYS', integer(0, limits.retention.maxDays), 30],
     taskWebhookUrl: ['TASK_WEBHOOK_URL', receiver, null],

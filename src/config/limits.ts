@@ -5,9 +5,12 @@
 export const limits = {
   /** A purchase body is `{"userId":"…"}`: at most 64 characters and some white space. */
   purchaseBodyBytes: 4 * 1024,
-  /** Administrative bodies hold a name and a few numbers. */
+  /** Administrative bodies hold a sale: texts, each character escaped in six bytes, and a few numbers. */
   bodyBytes: 16 * 1024,
   saleNameLength: 200,
+  /** Of a sale. The CHECKs of Postgres say the same. */
+  descriptionLength: 2_000,
+  imageUrlLength: 1_000,
   userIdLength: 64,
   sourceLength: 128,
   /** Units of a sale: Postgres INTEGER. */

@@ -1,4 +1,4 @@
-/** Amounts for people. The service counts in the smallest unit of its one currency, such as cents or yen. */
+/** Amounts for people. The service counts in the smallest unit of a currency, such as cents or yen. */
 
 export interface Money {
   /** Decimal places of the currency: 2 for EUR, 0 for JPY, 3 for KWD. */
@@ -7,14 +7,15 @@ export interface Money {
   text(minorUnits: number): string;
 }
 
-/** @param currency an ISO 4217 code; null: two decimal places without a currency */
-export function moneyIn(currency: string | null): Money {
-  const format = new Intl.NumberFormat(
-    'en',
-    currency === null
-      ? { minimumFractionDigits: 2, maximumFractionDigits: 2 }
-      : { style: 'currency', currency },
-  );
+const known = new Map<string, Money>();
+
+/** @param currency an ISO 4217 code */
+export function moneyIn(currency: string): Money {
+  const before = known.get(currency);
+  if (before !== undefined) return before;
+  const format = new Intl.NumberFormat('en', { style: 'currency', currency });
   const digits = format.resolvedOptions().maximumFractionDigits!;
-  return { digits, text: (minorUnits) => format.format(minorUnits / 10 ** digits) };
+  const money: Money = { digits, text: (minorUnits) => format.format(minorUnits / 10 ** digits) };
+  known.set(currency, money);
+  return money;
 }

@@ -2,6 +2,13 @@
 export interface Sale {
   readonly id: number;
   readonly name: string;
+  /** Plain text; null: there is none. */
+  readonly description: string | null;
+  /** Address of a picture, `https:`, or `http:` on loopback; null: there is none. */
+  readonly imageUrl: string | null;
+  /** ISO 4217. */
+  readonly currency: string;
+  /** In the smallest unit of the currency. */
   readonly priceCents: number;
   /** Units offered. */
   readonly stock: number;

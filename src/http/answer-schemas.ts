@@ -52,6 +52,9 @@ export const unmatchedPaymentSchema = component('UnmatchedPayment', {
 export const saleSchema = component('Sale', {
   id: z.int(),
   name: z.string(),
+  description: z.string().nullable(),
+  imageUrl: z.string().nullable(),
+  currency: z.string().describe('ISO 4217'),
   priceCents: amount,
   stock: z.int(),
   sold: z.int().describe('Units of active orders; exceeds the stock after an oversell by `unsafe`'),
@@ -80,6 +83,7 @@ export const saleEventSchema = z
     maxPerOrder: z.int(),
     name: z.string(),
     priceCents: z.int(),
+    currency: z.string(),
   })
   .meta({ id: 'SaleEvent', description: 'The data of one event' });
 

@@ -67,8 +67,8 @@ export interface HttpContext {
   readonly tasks: TaskAdmin;
   /** Of those who may report payments; empty: administrators may. */
   readonly paymentSecrets: readonly WebhookSecret[];
-  /** ISO 4217; null: the pages show amounts without a currency. */
-  readonly currency: string | null;
+  /** Of sales that name none: ISO 4217. */
+  readonly currency: string;
   readonly callers: Callers;
   /** Null: AUTH=none, and visitors choose a name. */
   readonly ticketing: Ticketing | null;

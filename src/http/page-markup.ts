@@ -1,6 +1,6 @@
 /** The HTML of the pages. src/web/shop renders the same elements and classes. */
 import { limits } from '../config/limits.ts';
-import type { Money } from '../domain/money.ts';
+import { moneyIn } from '../domain/money.ts';
 import { type Sale, type SaleState, saleStates, shownStates } from '../domain/sale.ts';
 import type { Assets } from './assets.ts';
 
@@ -27,8 +27,8 @@ const asData = (data: object): string => JSON.stringify(data).replaceAll('<', '\
 export const MARK =
   '<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M2 4h9l-3.2 6.2H14L4.5 21l2.3-7.4H2zM13.5 4H22l-5.6 9.4-2.1-3.2h-3.7z"/></svg>';
 
-/** @param currency for the scripts; null: none is configured */
-export function frame(assets: Assets, hasConsole: boolean, currency: string | null): (page: Page) => string {
+/** @param currency of sales that name none, for the scripts */
+export function frame(assets: Assets, hasConsole: boolean, currency: string): (page: Page) => string {
   const links = [
     ['/', 'On sale'],
     ...(hasConsole
@@ -40,7 +40,7 @@ export function frame(assets: Assets, hasConsole: boolean, currency: string | nu
   ];
   const style = (name: string) => `<link rel="stylesheet" href="${assets.url(name)}">`;
   return ({ title, current, script, data, body }) => `<!doctype html>
-<html lang="en" data-currency="${currency ?? ''}">
+<html lang="en" data-currency="${currency}">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -97,11 +97,11 @@ function filterForm({ search, state }: ListPart): string {
 const NOTHING = `<div class="card empty"><h2>Nothing is on sale yet</h2><p class="soft">Please come back later.</p></div>`;
 const NO_MATCH = `<div class="card empty"><h2>No sale matches</h2><p><a href="/">Show all sales</a></p></div>`;
 
-export function salesBody(sales: readonly ShownSale[], part: ListPart, money: Money): string {
+export function salesBody(sales: readonly ShownSale[], part: ListPart): string {
   const items = sales.map(
     (
       sale,
-    ) => `<li><a class="card sale" href="/shop/${sale.id}"><span class="row apart">${pill(sale)}<b>${money.text(sale.priceCents)}</b></span>
+    ) => `<li><a class="card sale" href="/shop/${sale.id}"><span class="row apart">${pill(sale)}<b>${moneyIn(sale.currency).text(sale.priceCents)}</b></span>
 <h2 dir="auto">${escaped(sale.name)}</h2><span class="stack tight">${bar(sale)}<span class="label">${number(Math.max(0, sale.remaining))} of ${number(sale.stock)} left</span></span></a></li>`,
   );
   const list =
@@ -110,13 +110,13 @@ export function salesBody(sales: readonly ShownSale[], part: ListPart, money: Mo
   return `<div class="wide stack"><h1>On sale</h1>${part.isWhole ? '' : filterForm(part)}${list}${next}</div>`;
 }
 
-export function saleBody(sale: ShownSale, money: Money): string {
+export function saleBody(sale: ShownSale): string {
   const times = [
     sale.startsAt === null ? '' : `<div><dt class="label">Opens</dt><dd>${time(sale.startsAt)}</dd></div>`,
     sale.endsAt === null ? '' : `<div><dt class="label">Ends</dt><dd>${time(sale.endsAt)}</dd></div>`,
   ].join('');
   return `<div class="wide shop"><section class="stack product">
-<div class="row">${pill(sale)}</div><h1 dir="auto">${escaped(sale.name)}</h1><p class="price">${money.text(sale.priceCents)}</p>
+<div class="row">${pill(sale)}</div><h1 dir="auto">${escaped(sale.name)}</h1><p class="price">${moneyIn(sale.currency).text(sale.priceCents)}</p>
 <div class="stack tight"><p><span class="numeral">${number(Math.max(0, sale.remaining))}</span> <span class="soft">of ${number(sale.stock)} left</span></p>${bar(sale)}</div>
 ${times === '' ? '' : `<dl class="row times">${times}</dl>`}</section>
 <section class="card stack"><noscript><p class="notice">Buying on this page needs JavaScript.</p></noscript></section></div>`;

@@ -28,9 +28,9 @@ export interface Reads {
   readonly waiting: number;
 }
 
-/** @param mirror null for a strategy that does not reserve */
-export function readsFrom(postgres: PostgresStore, mirror: SaleMirror | null): Reads {
-  const sales = saleTable(postgres);
+/** @param mirror null for a strategy that does not reserve @param currency of sales that name none */
+export function readsFrom(postgres: PostgresStore, mirror: SaleMirror | null, currency: string): Reads {
+  const sales = saleTable(postgres, currency);
   const orders = orderTable(postgres);
   const list = coalesce((query: string) => sales.list(JSON.parse(query)));
   return {

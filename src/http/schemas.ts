@@ -2,6 +2,7 @@
 import * as z from 'zod';
 import 'zod-openapi';
 import { limits } from '../config/limits.ts';
+import { currencyCode, privateUrl } from '../config/values.ts';
 import { orderStatuses } from '../domain/order.ts';
 import { saleStates } from '../domain/sale.ts';
 import { taskStates } from '../domain/task.ts';
@@ -20,6 +21,14 @@ const text = (maxLength: number) =>
 
 /** For the document: a pattern that other languages read too; JSON Schema advises against `\p`. */
 const portable = { override: { pattern: String.raw`^[^\x00-\x1f\x7f-\x9f]*$` } };
+
+/** Several lines of it. */
+const lines = (maxLength: number) =>
+  z
+    .string()
+    .max(maxLength)
+    .regex(/^(?:[^\p{Cc}\p{Cs}]|[\t\n])*$/u, 'must contain no control characters but tabs and line feeds')
+    .meta({ override: { pattern: String.raw`^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$` } });
 
 /** An integer that a double represents exactly; any other would be confused with its neighbor. */
 const exactId = z
@@ -74,11 +83,30 @@ const instant = z.iso
   )
   .transform((date) => date.toISOString());
 
-export const amount = z.int().describe('In the smallest unit of CURRENCY, such as cents or yen');
+export const amount = z.int().describe('In the smallest unit of the currency, such as cents or yen');
+
+/** As the browser has it. Its host becomes part of the page's policy, so it has no character with a meaning there, as `*` and `;` have. */
+const imageUrl = privateUrl
+  .transform((text) => new URL(text))
+  .refine(({ username, password }) => username + password === '', 'must have no user name and password')
+  .refine(({ hostname }) => /^([a-z\d._-]+|\[[\da-f:.]+\])$/.test(hostname), 'must have a plain host name')
+  .transform(({ href }) => href)
+  .refine(
+    ({ length }) => length <= limits.imageUrlLength,
+    `must have at most ${limits.imageUrlLength} characters`,
+  )
+  .meta({ format: 'uri', example: 'https://cdn.example.com/shoe.webp' });
 
 /** What an administrator may change later. */
 const terms = z.strictObject({
   name: text(limits.saleNameLength).trim().min(1).meta(portable),
+  description: lines(limits.descriptionLength).trim().min(1).nullable().describe('Plain text'),
+  imageUrl: imageUrl
+    .nullable()
+    .describe('A picture for the pages: `https:`, or `http:` on loopback. Browsers load it from there'),
+  currency: currencyCode
+    .meta({ override: { pattern: '^[A-Z]{3}$' }, example: 'EUR' })
+    .describe('ISO 4217. A sale with orders keeps it'),
   priceCents: amount.min(0).max(limits.maxPriceCents),
   startsAt: instant.nullable(),
   endsAt: instant.nullable(),
@@ -109,6 +137,9 @@ export const newSaleSchema = z
   .strictObject({
     ...terms.shape,
     stock: units.min(0),
+    description: terms.shape.description.optional(),
+    imageUrl: terms.shape.imageUrl.optional(),
+    currency: terms.shape.currency.optional().describe('ISO 4217; left out: CURRENCY'),
     startsAt: terms.shape.startsAt.default(null),
     endsAt: terms.shape.endsAt.default(null),
     maxPerOrder: terms.shape.maxPerOrder.default(1),
@@ -179,7 +210,7 @@ export const notificationSchema = component('PaymentNotification', {
   amountCents: amount
     .min(0)
     .max(limits.maxAmountCents)
-    .describe('Of the order: price × quantity, in the smallest unit of CURRENCY'),
+    .describe('Of the order: price × quantity, in the smallest unit of the currency'),
 });
 
 export const userQuerySchema = z.object({

@@ -107,7 +107,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   const tracing = await openTracing(config, core, reports, closers);
 
   const warn = (message: string, details: object = {}) => log.warn(details, message);
-  const reads = openReads(urls, core, reports, closers, tracing);
+  const reads = openReads(options, core, reports, closers, tracing);
   const { uncommitted } = reads;
   const traced = tracing?.committer;
   const pipeline = createPipeline({ config, core, reports, uncommitted, warn, ...(traced && { traced }) });
@@ -168,17 +168,17 @@ function openServers(
 }
 
 function openReads(
-  { databaseUrl }: StoreUrls,
+  { config, urls }: Pick<ServiceOptions, 'config' | 'urls'>,
   { strategy }: Core,
   { onError }: Reports,
   closers: Closers,
   tracing: Tracing | null,
 ): Reads {
   const onConnectionError = (error: unknown) => onError('postgres-read-connection', error);
-  const postgres = openPostgres(databaseUrl, onConnectionError, { connections: limits.readPoolSize });
+  const postgres = openPostgres(urls.databaseUrl, onConnectionError, { connections: limits.readPoolSize });
   closers.add(() => postgres.close());
   tracing?.postgres(postgres.pool);
-  return readsFrom(postgres, strategy.mirror);
+  return readsFrom(postgres, strategy.mirror, config.currency);
 }
 
 /** Loads OpenTelemetry if traces are exported. */

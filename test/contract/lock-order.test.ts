@@ -54,7 +54,7 @@ const inPostgres = [...strategies.values()].filter(({ description }) => descript
 
 function sellerOf(name: string): Seller {
   const { patient: postgres } = bench;
-  const sales = saleTable(postgres);
+  const sales = saleTable(postgres, 'USD');
   if (name === 'order-committer') {
     const orders = orderTable(postgres);
     const mirror = createSaleMirror(redis, redisEpochs(redis, postgres), orders, 0);
@@ -103,7 +103,7 @@ type Write = (scene: Scene) => Promise<unknown>;
 
 function writesOf({ locksFirst, buy, restock }: Seller): Record<string, Write> {
   const { patient: postgres } = bench;
-  const [orders, sales] = [orderTable(postgres), saleTable(postgres)];
+  const [orders, sales] = [orderTable(postgres), saleTable(postgres, 'USD')];
   const onError = (_doing: string, error: unknown) => {
     throw error;
   };

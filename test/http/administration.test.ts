@@ -42,6 +42,46 @@ describe('terms of a sale', () => {
   });
 });
 
+describe('what a page shows of a sale', () => {
+  it('is stored as given, changed one by one, and removed', async () => {
+    const texts = {
+      description: 'Two\n\tlines, <b>as text</b>',
+      imageUrl: 'https://cdn.example.com/a%20b.webp?w=1',
+      currency: 'JPY',
+    };
+    const given = {
+      ...texts,
+      description: ` ${texts.description}\n`,
+      imageUrl: 'HTTPS://CDN.example.com:443/a b.webp?w=1',
+    };
+    const sale = await createSale(url, 9, given);
+    expect(sale).toMatchObject(texts);
+    const now = async () => (await call(`${url}/sales/${sale.id}`)).body;
+    expect(await now()).toEqual(sale);
+    const change = async (changes: object) => (await patch(`${url}/sales/${sale.id}`, changes)).body;
+    expect(await change({ imageUrl: null })).toEqual({ ...sale, imageUrl: null });
+    expect(await change({ description: 'Other', currency: 'EUR' })).toMatchObject({
+      ...{ description: 'Other', imageUrl: null, currency: 'EUR' },
+    });
+    const last = await change({ description: null, imageUrl: 'http://[::1]:8080/' });
+    expect(last).toMatchObject({ description: null, imageUrl: 'http://[::1]:8080/' });
+    expect(await now()).toEqual(last);
+  });
+
+  it('has the currency of its orders: with one, it is fixed', async () => {
+    const { id } = await createSale(url, 9, { currency: 'EUR' });
+    await buy(url, id, 'first');
+    expect(await patch(`${url}/sales/${id}`, { currency: 'EUR', name: 'Same' })).toMatchObject({
+      status: 200,
+    });
+    const before = await everything();
+    expect(await patch(`${url}/sales/${id}`, { currency: 'USD', name: 'Other' })).toMatchObject({
+      ...{ status: 400, problem: 'invalid-request' },
+    });
+    expect(await everything()).toBe(before);
+  });
+});
+
 describe('an Idempotency-Key', () => {
   let last = 0;
   const newKey = () => `key-${++last}`;

@@ -19,6 +19,9 @@ it('sales are made, listed newest first, and read', async () => {
   expect(made).toEqual({
     id: made.id,
     name: 'test',
+    description: null,
+    imageUrl: null,
+    currency: 'USD',
     priceCents: 500,
     maxPerOrder: 1,
     paused: false,

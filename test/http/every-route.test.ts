@@ -102,6 +102,7 @@ describe('bad input', () => {
 
   const NUL = 'a\u0000';
   const HALF = 'a\ud800'; // of a surrogate pair
+  const picture = (imageUrl: string) => ({ imageUrl });
   const at = (startsAt: string, endsAt: string | null = null) => ({ startsAt, endsAt });
   const terms = [
     { name: '  ' },
@@ -113,6 +114,19 @@ describe('bad input', () => {
     { maxPerOrder: 0 },
     { maxPerOrder: 101 },
     { paymentWindowS: 0 },
+    ...['', '\u0000', 'x'.repeat(2_001), HALF, 7].map((description) => ({ description })),
+    ...[
+      '',
+      'shoe.png',
+      'http://example.com/a',
+      'javascript:alert(1)',
+      'data:image/png;base64,AA',
+      'https://*/a',
+    ].map(picture),
+    ...['https://a;b/', "https://a'b/", 'https://u:p@example.com/', `https://a/${'ä'.repeat(200)}`].map(
+      picture,
+    ),
+    ...['', 'usd', 'XYZ', null].map((currency) => ({ currency })),
     at('tomorrow'),
     at('2026-01-01T00:00:00'),
     at('2026-01-02T00:00:00Z', '2026-01-01T00:00:00Z'),

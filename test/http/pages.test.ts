@@ -105,6 +105,24 @@ describe('a page', () => {
     expect((await call(`${service.url}/assets/x/${encodeURIComponent('../main.js')}`)).status).toBe(404);
   });
 
+  it('may load the pictures of its sales, and from no other host', async () => {
+    const picture = (imageUrl: string) => createSale(service.url, 1, { name: 'Pictured', imageUrl });
+    const { id } = await picture('https://a.example.com:8443/shoe.webp');
+    await picture('https://b.example.com/1');
+    await picture('https://b.example.com/2');
+    const images = async (path: string) =>
+      /img-src [^;]*/.exec((await open(path)).headers.get('content-security-policy')!)?.[0];
+    expect(await images(`/shop/${id}`)).toBe("img-src 'self' https://a.example.com:8443");
+    expect(await images('/?search=Pictured')).toBe(
+      "img-src 'self' https://b.example.com https://a.example.com:8443",
+    );
+    expect(await images('/?search=nothing')).toBe("img-src 'self'");
+    const insert = `INSERT INTO sale_texts (sale_id, image_url) VALUES (${id + 1}, $1)
+      ON CONFLICT (sale_id) DO UPDATE SET image_url = excluded.image_url`;
+    for (const url of ['https://*/', 'https://a;script-src b/', 'https://a b/', 'https://u@a/', 'ftp://a/'])
+      await expect(stores.sql.query(insert, [url]), url).rejects.toThrow('sale_texts_image_url_plain');
+  });
+
   it('escapes names, in its text and in its data', async () => {
     const name = `</script><script>alert("&'")</script><!--`;
     const { id } = await createSale(service.url, 2, { name });

@@ -51,7 +51,7 @@ afterEach(() => {
 
 async function makeSale(stock: number): Promise<number> {
   const sale = { name: 'a', stock, priceCents: 250, startsAt: null, endsAt: null };
-  return (await saleTable(postgres).create(sale)).id;
+  return (await saleTable(postgres, 'USD').create(sale)).id;
 }
 
 const reservation = (saleId: number, userId: string, orderId: string = randomUUID()): ClaimedReservation => ({
@@ -183,7 +183,7 @@ it('bounds the orders answered with 202 that Postgres does not take, until the r
     ...settling(distant),
     committer,
     backlog,
-    sales: saleTable(distant),
+    sales: saleTable(distant, 'USD'),
     log() {},
     onError() {},
   };
@@ -225,7 +225,7 @@ it('commits abandoned reservations at the offer at which they were made', async 
       `${user} ${randomUUID()} ${reservedAt}`,
     );
   const health = testHealth(() => {}).loop('reservation-reaper');
-  const others = { committer, backlog: createBacklog(), sales: saleTable(postgres), log() {}, health };
+  const others = { committer, backlog: createBacklog(), sales: saleTable(postgres, 'USD'), log() {}, health };
   const context = { ...settling(postgres), ...others };
   await reapOnce(context);
   const { rows } = await stores.sql.query(

@@ -27,7 +27,7 @@ let context: ReaperContext;
 
 beforeEach(async () => {
   await stores.sql.query('TRUNCATE sales CASCADE');
-  const sales = saleTable(postgres);
+  const sales = saleTable(postgres, 'USD');
   const orders = orderTable(postgres);
   const mirror = createSaleMirror(redis, redisEpochs(redis, postgres), orders, 0);
   saleIds = [];

@@ -31,7 +31,7 @@ const inAnotherEpoch = (saleId: number) =>
 const loadedIn = async (saleId: number) => (await orderTable(postgres).loadedIn([saleId])).get(saleId);
 
 async function openSale(stock = 2, segments = 0): Promise<{ readonly sale: Sale; readonly old: SaleMirror }> {
-  const sales = saleTable(postgres);
+  const sales = saleTable(postgres, 'USD');
   const sale = await sales.create({ name: 's', stock, priceCents: 500, startsAt: null, endsAt: null });
   const old = mirrorOn(orderTable(postgres), false, segments);
   await old.load(sale);
@@ -64,7 +64,7 @@ it('keeps the newer of two terms, whichever comes first', async () => {
   const late = mirrorOn({ ...orders, terms: async () => before });
   const isPaused = () => redis.redis.hget(old.keys(sale.id).state, 'paused');
   for (const paused of [true, false]) {
-    await saleTable(postgres).change(sale.id, { paused });
+    await saleTable(postgres, 'USD').change(sale.id, { paused });
     for (const mirror of [old, late]) {
       await mirror.setTerms(sale);
       expect(await isPaused()).toBe(paused ? '1' : '');
@@ -113,7 +113,7 @@ it('a load keeps its claim for as long as it takes', async () => {
     await gate;
     return orders.snapshot(...given);
   };
-  const sales = saleTable(postgres);
+  const sales = saleTable(postgres, 'USD');
   const sale = await sales.create({ name: 's', stock: 2, priceCents: 500, startsAt: null, endsAt: null });
   const strategy = create({
     ...{ postgres, redis, epochs: redisEpochs(redis, postgres), sales, orders: { ...orders, snapshot } },

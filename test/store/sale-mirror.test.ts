@@ -26,7 +26,7 @@ const redis = opened(() => openRedis(stores.redisUrl, () => {}));
 let saleId: number;
 let sales: SaleMirror;
 const create = (stock: number) =>
-  saleTable(postgres).create({ name: 'a', stock, priceCents: 1, startsAt: null, endsAt: null });
+  saleTable(postgres, 'USD').create({ name: 'a', stock, priceCents: 1, startsAt: null, endsAt: null });
 const mirrorIn = (one: RedisStore) =>
   createSaleMirror(one, redisEpochs(one, postgres), orderTable(postgres), 0);
 beforeEach(async () => {
@@ -121,7 +121,7 @@ it('leaves changes of a sale that was loaded in the other to that one, however o
   const [ofHere, ofThere] = [await create(1), await create(1)];
   await here.mirror.load(ofHere);
   await there.mirror.load(ofThere);
-  const { restock } = saleTable(postgres);
+  const { restock } = saleTable(postgres, 'USD');
   for (let n = 0; n < limits.outboxBatch; n++) await restock(ofHere.id, 1, true);
   const age = `UPDATE mirror_outbox SET created_at = now() - $1 * interval '1 millisecond'`;
   await stores.sql.query(age, [2 * limits.outboxKeepMs]);

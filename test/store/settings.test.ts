@@ -74,7 +74,7 @@ describe('a connection has what the promises need, on a database that sets', () 
   it('a date style other than ISO reads instants as they are', async () => {
     await using postgres = disposable(await database('TEMPLATE stampede_template', "datestyle = 'German'"));
     const at = '2030-01-01T00:00:00.000Z';
-    const sale = await saleTable(postgres).create({ ...SALE, startsAt: at });
+    const sale = await saleTable(postgres, 'USD').create({ ...SALE, startsAt: at });
     expect(sale.startsAt).toBe(at);
   });
 
@@ -129,7 +129,7 @@ it('?schema= has the tables, and every statement, in a schema of that name', asy
   expect(await refusal(url)).toBe('none');
   expect(await refusal(url)).toBe('none');
   await using postgres = disposable(url);
-  const sales = saleTable(postgres);
+  const sales = saleTable(postgres, 'USD');
   const { id } = await sales.create(SALE);
   expect(await sales.change(id, { name: 't' })).toMatchObject({ name: 't' }); // by Prisma
   const tables = `SELECT schemaname AS schema, count(*)::int > 10 AS many FROM pg_tables

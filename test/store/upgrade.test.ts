@@ -43,6 +43,7 @@ const RELEASED = {
   '20261130020000_waitlist_quantity': '29b89b934937b5bf3852a41d061bc0d08bb1d1daee1b67188af6f36fc7a0d722',
   '20261130030000_turns_in_batches': '31f268bc7b55a6fc26a0766a6efb308d7cfc89d84047d2bb1c0c16dc59a1849d',
   '20261130030001_capacities': '13b768ef7867c1c2eeef56dde801f4ce2dadea4c96753619b0f6808af206dd7f',
+  '20261130040000_sale_texts': '3be16d8988490f867cfbdbb7e5ed6a2f5491626be78e34f3ff1d11467e8f262c',
 };
 
 interface Recorded {

@@ -78,7 +78,7 @@ it('inserts bounded batches of rows, and sells all units', async () => {
   expect(await rowsOf(saleId)).toEqual({ free: 10, taken: 0 });
   await inTransaction(bench.postgres.pool, async (client) => ({
     commit: await units.prepare(client, saleId, 5),
-    value: await saleTable(bench.postgres).restock(saleId, 5, false, client),
+    value: await saleTable(bench.postgres, 'USD').restock(saleId, 5, false, client),
   }));
   expect(await rowsOf(saleId)).toEqual({ free: 20, taken: 0 });
   const strategy = bench.start(skipLocked);

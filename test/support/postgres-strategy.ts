@@ -74,7 +74,7 @@ export function strategyBench({ withCheck = true } = {}): StrategyBench {
       return stores.redisUrl;
     },
     start(entry, store = postgres) {
-      const sales = saleTable(store);
+      const sales = saleTable(store, 'USD');
       const used = { postgres: store, sales, orders: orderTable(store), paymentWindowS: 900 };
       const onError = (doing: string, error: unknown) => {
         throw new Error(doing, { cause: error });

@@ -137,7 +137,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await row.locator('.notice >> text=Postgres is away.').waitFor();
       await inspect(page);
       await page.unroute(`**/sales/${id}/orders?*`);
-      await row.locator('text=2 for 10.00').waitFor();
+      await row.locator('text=2 for $10.00').waitFor();
       expect([await listed(), await row.locator('.notice').count()]).toEqual([['dan', 'bob', 'ann'], 0]);
       await inspect(page);
       await row.locator('input[type=search]').fill('AN');

@@ -54,7 +54,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     await page.fill('input[name=customer]', NAME);
     for (let n = 0; n < 2; n++) await page.click('[aria-label="One unit more"]');
     expect(await page.isDisabled('[aria-label="One unit more"]')).toBe(true);
-    await shows(page, 'button:text("Buy for 15.00")');
+    await shows(page, 'button:text("Buy for $15.00")');
     await page.evaluate(
       `(() => { const button = document.querySelector('button.primary'); for (let i = 0; i < 10; i++) button.click(); })()`,
     );
@@ -64,7 +64,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     await page.waitForSelector('.product .numeral:text-is("2")');
     await inspect(page);
     await page.reload();
-    await page.click('text=Pay 15.00 (demo)');
+    await page.click('text=Pay $15.00 (demo)');
     await shows(page, 'text=Your order is paid');
     expect(await ordersOf(id)).toEqual(['paid']);
   }
@@ -142,7 +142,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await patch(`${service.url}/sales/${other}`, { paused: true });
       await shows(page, 'button:text-is("Paused")');
       await patch(`${service.url}/sales/${other}`, { paused: false, maxPerOrder: 1, priceCents: 1_250 });
-      await page.waitForSelector('button:text("Buy for 12.50")');
+      await page.waitForSelector('button:text("Buy for $12.50")');
       expect(await page.locator('[aria-label="One unit more"]').count()).toBe(0);
       await patch(`${service.url}/sales/${other}`, { endsAt: inMs(1_000) });
       await shows(page, 'button:disabled:has-text("This sale has ended")');

@@ -66,6 +66,7 @@ const eventOf = (sale: Sale, nowMs: number) => ({
   maxPerOrder: sale.maxPerOrder,
   name: sale.name,
   priceCents: sale.priceCents,
+  currency: sale.currency,
 });
 
 /** `Retry-After` is the longest reconnection delay of a stream. */

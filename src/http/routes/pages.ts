@@ -1,12 +1,12 @@
 /**
  * The pages. The server renders names, prices, stock and times; the script takes the same data from the page and keeps it up to
- * date. Pages load nothing from other hosts.
+ * date. Pages load nothing from other hosts but the pictures of the sales that they show: an administrator has named each host, and the
+ * policy of a page names those of its own sales.
  */
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { coalesce } from '../../concurrency/coalesce.ts';
 import { limits } from '../../config/limits.ts';
-import { moneyIn } from '../../domain/money.ts';
-import { type SaleState, stateOf } from '../../domain/sale.ts';
+import { type Sale, type SaleState, stateOf } from '../../domain/sale.ts';
 import { expectedFailure } from '../../store/failures/any-store.ts';
 import { isLocal } from '../admin.ts';
 import { type Assets, type Body, bodyOf, sendBody } from '../assets.ts';
@@ -17,11 +17,19 @@ import { pageQuerySchema, saleIdSchema } from '../schemas.ts';
 
 type PageContext = Pick<HttpContext, 'reads' | 'ticketing' | 'paymentSecrets' | 'currency' | 'adminTokens'>;
 
+/** @param sales whose pictures the page shows: it may load images from their hosts, and from no others */
+const policyFor = (sales: readonly Sale[]): string => {
+  const hosts = new Set(
+    sales.flatMap(({ imageUrl }) => (imageUrl === null ? [] : [new URL(imageUrl).origin])),
+  );
+  return POLICY.replace(SELF_IMAGES, [SELF_IMAGES, ...hosts].join(' '));
+};
+const SELF_IMAGES = "img-src 'self'";
 const POLICY = [
   "default-src 'none'",
   "script-src 'self'",
   "style-src 'self'",
-  "img-src 'self'",
+  SELF_IMAGES,
   "connect-src 'self'",
   "worker-src 'self'",
   "base-uri 'none'",
@@ -78,8 +86,7 @@ function filterOf(query: Request['query']): Filter {
 /** With fewer sales, and no filter, the list is no longer than a screen. */
 const FEW = 12;
 
-function listPage({ reads, currency }: PageContext, page: Render): RequestHandler {
-  const money = moneyIn(currency);
+function listPage({ reads }: PageContext, page: Render): RequestHandler {
   /** Rendered once for all who ask for it meanwhile. */
   const render = coalesce(async (filter: string) => {
     const { before, search, state }: Filter = JSON.parse(filter);
@@ -93,20 +100,20 @@ function listPage({ reads, currency }: PageContext, page: Render): RequestHandle
     const isWhole = search === '' && state === '' && before === undefined && sales.length <= FEW;
     const part = { search, state, isWhole, older };
     const data = { page: 'list', now: nowMs, sales, query: query(before), ...part };
-    const body = salesBody(sales, part, money);
-    return bodyOf('html', page({ title: 'On sale', current: '/', script: 'shop', data, body }));
+    const body = salesBody(sales, part);
+    const html = page({ title: 'On sale', current: '/', script: 'shop', data, body });
+    return { sales, html: await bodyOf('html', html) };
   });
   return async (req, res) => {
     const filter = JSON.stringify(filterOf(req.query));
-    const html = areFull(reads) ? null : await render(filter).catch(inStore);
-    if (html === null) return unavailable(req, res, page);
-    send(req, res, html);
+    const list = areFull(reads) ? null : await render(filter).catch(inStore);
+    if (list === null) return unavailable(req, res, page);
+    send(req, res, list.html, list.sales);
   };
 }
 
 function salePage(context: PageContext, page: Render, proofWorker: string): RequestHandler {
-  const { reads, paymentSecrets, adminTokens, currency } = context;
-  const money = moneyIn(currency);
+  const { reads, paymentSecrets, adminTokens } = context;
   const read = coalesce((saleId: number) => reads.sales.watch([saleId]));
   return async (req, res) => {
     const saleId = saleIdSchema.safeParse(req.params.saleId).data ?? Number.POSITIVE_INFINITY;
@@ -122,8 +129,8 @@ function salePage(context: PageContext, page: Render, proofWorker: string): Requ
     // Only if this client may report a payment without a signature or a token.
     const canPay = paymentSecrets.length === 0 && adminTokens?.areSet === false && isLocal(req);
     const data = { page: 'sale', now: found.nowMs, sale, auth: authOf(context), canPay, proofWorker };
-    const body = saleBody(sale, money);
-    await sendText(req, res, page({ title: sale.name, current: '', script: 'shop', data, body }));
+    const body = saleBody(sale);
+    await sendText(req, res, page({ title: sale.name, current: '', script: 'shop', data, body }), [sale]);
   };
 }
 
@@ -135,13 +142,13 @@ function consolePage(context: PageContext, page: Render): RequestHandler {
   return async (req, res) => send(req, res, await html);
 }
 
-function send(req: Request, res: Response, html: Body): void {
-  res.setHeader('Content-Security-Policy', POLICY);
+function send(req: Request, res: Response, html: Body, sales: readonly Sale[] = []): void {
+  res.setHeader('Content-Security-Policy', policyFor(sales));
   sendBody(req, res, html);
 }
 
-const sendText = async (req: Request, res: Response, html: string): Promise<void> =>
-  send(req, res, await bodyOf('html', html));
+const sendText = async (req: Request, res: Response, html: string, sales?: readonly Sale[]): Promise<void> =>
+  send(req, res, await bodyOf('html', html), sales);
 
 /** @returns null for a failure of a store, which gets an error page @throws any other error */
 function inStore(error: unknown): null {

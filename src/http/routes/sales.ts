@@ -43,7 +43,7 @@ export const saleRoutes = {
   }),
   createSale: sale('post /sales', 'admin', {
     summary: 'Create a sale',
-    description: '`priceCents` is in the smallest unit of CURRENCY.',
+    description: '`priceCents` is in the smallest unit of the currency.',
     body: s.newSaleSchema,
     answers: { 201: json(a.saleSchema, 'The sale', location('sale')) },
     async handle({ body, key, res }, { sales, strategy }) {
@@ -66,6 +66,11 @@ export const saleRoutes = {
     async handle({ saleId, body, res }, { sales, strategy, onStoreError }) {
       const sale = await sales.change(saleId, body as SaleChanges);
       if (sale === null) throw unknownSale(saleId);
+      if (sale === 'currency-fixed')
+        throw new ProblemError(
+          'invalid-request',
+          `Sale ${saleId} has orders, whose amounts are in its currency.`,
+        );
       if (sale === 'invalid') {
         const detail = `Sale ${saleId} would end before it begins, or an order would cost more than ${limits.maxAmountCents}.`;
         throw new ProblemError('invalid-request', detail);

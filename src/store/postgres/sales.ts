@@ -5,11 +5,15 @@ import type { Sale as SaleRow } from '../../generated/prisma/client.ts';
 import { classifyPostgresError } from '../failures/postgres.ts';
 import { type IdempotencyKey, once } from './idempotency.ts';
 import { IS_OPEN } from './insert-orders.ts';
-import type { PostgresStore } from './pool.ts';
+import { inTransaction, type PostgresStore } from './pool.ts';
 
 type Db = Pick<pg.PoolClient, 'query'>;
 
-export interface NewSale {
+/** What has a table for itself. */
+type Texts = Pick<Sale, 'description' | 'imageUrl'>;
+type GivenTexts = { readonly [N in keyof Texts]?: Texts[N] | undefined };
+
+export interface NewSale extends GivenTexts {
   readonly name: string;
   readonly stock: number;
   readonly priceCents: number;
@@ -18,6 +22,8 @@ export interface NewSale {
   readonly spreadS?: number;
   readonly maxPerOrder?: number;
   readonly paymentWindowS?: number | null;
+  /** Left out: that of the service. */
+  readonly currency?: string | undefined;
 }
 
 /** What an administrator may change; what is left out stays. */
@@ -27,8 +33,10 @@ export interface SaleChanges extends Partial<Omit<NewSale, 'stock' | 'spreadS'>>
 
 export type SaleTable = ReturnType<typeof saleTable>;
 
-export function saleTable(postgres: PostgresStore) {
+/** @param currency of sales that name none */
+export function saleTable(postgres: PostgresStore, currency: string) {
   const { pool } = postgres;
+  const toSale = saleIn(currency);
   const read = async (rest: string, values: unknown[]) =>
     (await pool.query<SaleColumns>(`SELECT ${COLUMNS} FROM sales ${rest}`, values)).rows.map(toSale);
   return {
@@ -36,34 +44,42 @@ export function saleTable(postgres: PostgresStore) {
     create(given: NewSale, key: IdempotencyKey | null = null) {
       const { name, stock, priceCents, startsAt, endsAt } = given;
       const { spreadS = 0, maxPerOrder = 1, paymentWindowS = null } = given;
+      const terms = [name, stock, priceCents, startsAt, endsAt, spreadS, maxPerOrder, paymentWindowS];
       return once(postgres, key, async (client) => {
         const { rows } = await client.query<SaleColumns>(
-          `INSERT INTO sales (name, stock, price_cents, starts_at, ends_at, spread_s, max_per_order, payment_window_s)
-           VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING ${COLUMNS}`,
-          [name, stock, priceCents, startsAt, endsAt, spreadS, maxPerOrder, paymentWindowS],
+          `INSERT INTO sales (name, stock, price_cents, starts_at, ends_at, spread_s, max_per_order, payment_window_s, currency)
+           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING ${COLUMNS}`,
+          [...terms, given.currency ?? currency],
         );
-        return { commit: true, value: toSale(rows[0]!) };
+        const sale = toSale(rows[0]!);
+        return { commit: true, value: { ...sale, ...(await writeTexts(client, sale.id, given)) } };
       });
     },
     /**
      * Changes a sale, at once for every statement that locks its row afterwards.
-     * @returns null when it does not exist; `invalid`: its window would end before it begins, or an order be too dear
+     * @returns null when it does not exist; `invalid`: its window would end before it begins, or an order be too dear; `currency-fixed`: it
+     * has orders
      */
     async change(saleId: number, changes: SaleChanges) {
-      const names = (Object.keys(CHANGEABLE) as (keyof SaleChanges)[]).filter(
+      const names = (Object.keys(CHANGEABLE) as (keyof typeof CHANGEABLE)[]).filter(
         (name) => changes[name] !== undefined,
       );
       const set = names.map((name, n) => `, ${CHANGEABLE[name]} = $${n + 2}`).join('');
       try {
-        // The version: `optimistic` compares it.
-        const { rows } = await pool.query<SaleColumns>(
-          `UPDATE sales SET version = version + 1${set} WHERE id = $1 RETURNING ${COLUMNS}`,
-          [saleId, ...names.map((name) => changes[name])],
-        );
-        return rows[0] === undefined ? null : toSale(rows[0]);
+        return await inTransaction(pool, async (client) => {
+          // The version: `optimistic` compares it.
+          const { rows } = await client.query<SaleColumns>(
+            `UPDATE sales SET version = version + 1${set} WHERE id = $1 RETURNING ${COLUMNS}`,
+            [saleId, ...names.map((name) => changes[name])],
+          );
+          if (rows[0] === undefined) return { commit: false, value: null };
+          const texts = await writeTexts(client, saleId, changes);
+          return { commit: true, value: { ...toSale(rows[0]), ...texts } };
+        });
       } catch (error) {
         const failure = classifyPostgresError(error);
-        if (failure.kind === 'rejected' && BOUNDS.has(failure.constraint ?? '')) return 'invalid';
+        const bound = failure.kind === 'rejected' ? BOUNDS[failure.constraint ?? ''] : undefined;
+        if (bound !== undefined) return bound;
         throw error;
       }
     },
@@ -156,31 +172,53 @@ export function saleTable(postgres: PostgresStore) {
 }
 
 /** The columns of what may be changed. */
-const CHANGEABLE: Readonly<Record<keyof SaleChanges, string>> = {
+const CHANGEABLE: Readonly<Record<Exclude<keyof SaleChanges, keyof Texts>, string>> = {
   name: 'name',
   priceCents: 'price_cents',
   startsAt: 'starts_at',
   endsAt: 'ends_at',
   maxPerOrder: 'max_per_order',
   paymentWindowS: 'payment_window_s',
+  currency: 'currency',
   paused: 'paused',
 };
 
-const BOUNDS: ReadonlySet<string> = new Set(['sales_window_in_order', 'sales_amount_bounded']);
+const TEXTS = { description: 'description', imageUrl: 'image_url' } as const;
+
+/** Stores those texts that are given. @returns all of them; nothing: none is given */
+async function writeTexts(db: Db, saleId: number, given: GivenTexts): Promise<Partial<Texts>> {
+  const names = (['description', 'imageUrl'] as const).filter((name) => given[name] !== undefined);
+  if (names.length === 0) return {};
+  const set = names.map((name) => `${TEXTS[name]} = excluded.${TEXTS[name]}`).join(', ');
+  const { rows } = await db.query<Texts>(
+    `INSERT INTO sale_texts (sale_id, description, image_url) VALUES ($1, $2, $3)
+     ON CONFLICT (sale_id) DO UPDATE SET ${set} RETURNING description, image_url AS "imageUrl"`,
+    [saleId, given.description, given.imageUrl],
+  );
+  return rows[0]!;
+}
+
+const BOUNDS: Readonly<Record<string, 'invalid' | 'currency-fixed'>> = {
+  sales_window_in_order: 'invalid',
+  sales_amount_bounded: 'invalid',
+  sales_currency_fixed: 'currency-fixed',
+};
 
 /** `stateOf` in SQL. */
 const STATE = `CASE WHEN ends_at <= now() THEN 'ended' WHEN paused THEN 'paused' WHEN starts_at > now() THEN 'scheduled'
   WHEN sold < stock THEN 'open' ELSE 'sold-out' END`;
 
 const COLUMNS = `id, name, price_cents AS "priceCents", stock, sold, oversold, starts_at AS "startsAt",
-  ends_at AS "endsAt", spread_s AS "spreadS", max_per_order AS "maxPerOrder", paused, payment_window_s AS "paymentWindowS"`;
+  ends_at AS "endsAt", spread_s AS "spreadS", max_per_order AS "maxPerOrder", paused, payment_window_s AS "paymentWindowS", currency,
+  (SELECT description FROM sale_texts WHERE sale_id = id), (SELECT image_url FROM sale_texts WHERE sale_id = id) AS "imageUrl"`;
 
 const NOW_MS = `floor(extract(epoch FROM clock_timestamp()) * 1000)::float8 AS "nowMs"`;
 
-type SaleColumns = Omit<SaleRow, 'version' | 'createdAt' | 'lotterySeed' | 'mirrorEpoch'>;
+type SaleColumns = Omit<SaleRow, 'version' | 'createdAt' | 'lotterySeed' | 'mirrorEpoch'> & Texts;
 
-function toSale(row: SaleColumns): Sale {
-  return {
+const saleIn =
+  (currency: string) =>
+  (row: SaleColumns): Sale => ({
     id: row.id,
     name: row.name,
     priceCents: row.priceCents,
@@ -192,6 +230,8 @@ function toSale(row: SaleColumns): Sale {
     paymentWindowS: row.paymentWindowS,
     startsAt: row.startsAt?.toISOString() ?? null,
     endsAt: row.endsAt?.toISOString() ?? null,
+    description: row.description,
+    imageUrl: row.imageUrl,
+    currency: row.currency ?? currency,
     ...(row.spreadS > 0 && { spreadS: row.spreadS }),
-  };
-}
+  });

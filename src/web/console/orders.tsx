@@ -21,7 +21,7 @@ export function OrdersOf({ sale }: { sale: Sale }) {
 
 const placeOf = (saleId: number): string => `orders ${saleId}`;
 
-function Orders({ id, name }: Sale) {
+function Orders({ id, name, currency }: Sale) {
   const list = useList<Order>(`/sales/${id}/orders`);
   const progress = useSignal<SaleRefund | null>(null);
   const unitsReturn = useSignal(true);
@@ -52,7 +52,7 @@ function Orders({ id, name }: Sale) {
       {orders.value?.length === 0 && <p class="soft">No order matches.</p>}
       <ul class="rows">
         {orders.value?.map((order) => (
-          <Row key={order.orderId} order={order} onClose={() => closeOne(order)} />
+          <Row key={order.orderId} {...{ order, currency }} onClose={() => closeOne(order)} />
         ))}
       </ul>
       <div class="row">
@@ -111,7 +111,7 @@ function Tools({ name, list, unitsReturn }: ToolsProps) {
   );
 }
 
-function Row({ order, onClose }: { order: Order; onClose: () => void }) {
+function Row({ order, currency, onClose }: { order: Order; currency: string; onClose: () => void }) {
   const [tone, text] = ORDER_PILLS[order.status];
   const verb = { pending: 'Cancel', paid: 'Refund' }[order.status as 'pending' | 'paid'];
   return (
@@ -124,7 +124,7 @@ function Row({ order, onClose }: { order: Order; onClose: () => void }) {
         <code class="small soft">{order.orderId}</code>
       </span>
       <span class="small">
-        {count(order.quantity)} for {money(order.amountCents)}
+        {count(order.quantity)} for {money(order.amountCents, currency)}
         <br />
         <span class="soft">{dateTime(order.createdAt)}</span>
       </span>

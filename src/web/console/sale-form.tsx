@@ -1,12 +1,11 @@
 /** The form of a sale, for a new one and for changes. */
+
+import { moneyIn } from '../../domain/money.ts';
 import type { Sale } from '../ui/answers.ts';
-import { currency, currencyCode } from '../ui/format.ts';
+import { currencyCode } from '../ui/format.ts';
 import { Field } from '../ui/parts.tsx';
 
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-/** How many of the smallest units are one unit of the currency. */
-const unit = 10 ** currency.digits;
-
 /** As an input of type datetime-local has it. */
 function localTime(iso: string | null | undefined): string {
   if (iso == null) return '';
@@ -26,14 +25,15 @@ interface Props {
 }
 
 function fieldsOf(given: FormData): Record<string, unknown> {
-  const instant = (name: string) => {
-    const text = String(given.get(name));
-    return text === '' ? null : new Date(text).toISOString();
-  };
-  const seconds = String(given.get('paymentWindowS'));
+  const text = (name: string) => String(given.get(name)).trim();
+  const instant = (name: string) => (text(name) === '' ? null : new Date(text(name)).toISOString());
+  const seconds = text('paymentWindowS');
   return {
-    name: String(given.get('name')),
-    priceCents: Math.round(Number(given.get('price')) * unit),
+    name: text('name'),
+    description: text('description').replaceAll('\r\n', '\n') || null,
+    imageUrl: text('imageUrl') || null,
+    currency: text('currency'),
+    priceCents: Math.round(Number(given.get('price')) * 10 ** moneyIn(text('currency')).digits),
     maxPerOrder: Number(given.get('maxPerOrder')),
     paymentWindowS: seconds === '' ? null : Number(seconds),
     startsAt: instant('startsAt'),
@@ -47,6 +47,7 @@ const isSame = (before: unknown, now: unknown): boolean =>
   (typeof before === 'string' && typeof now === 'string' && localTime(before) === localTime(now));
 
 export function SaleForm({ sale, label, onSubmit }: Props) {
+  const { digits } = moneyIn(sale?.currency ?? currencyCode);
   return (
     <form
       class="new-sale"
@@ -57,7 +58,7 @@ export function SaleForm({ sale, label, onSubmit }: Props) {
         if (sale === undefined) return void onSubmit({ ...fields, stock: Number(given.get('stock')) });
         const before = sale as unknown as Record<string, unknown>;
         const changed = Object.entries(fields).filter(([name, value]) =>
-          name === 'name' ? value !== before.name : !isSame(before[name], value),
+          name.endsWith('At') ? !isSame(before[name], value) : value !== before[name],
         );
         const form = event.currentTarget;
         // Inputs that were typed into ignore what the sale becomes later, and would be sent again with the next change. What was
@@ -69,23 +70,21 @@ export function SaleForm({ sale, label, onSubmit }: Props) {
           );
       }}
     >
-      <Field label="Name">
-        <input name="name" required maxLength={200} defaultValue={sale?.name ?? ''} />
-      </Field>
+      <Texts sale={sale} />
       {sale === undefined && (
         <Field label="Units">
           <input name="stock" type="number" min={0} max={2_147_483_647} required defaultValue="100" />
         </Field>
       )}
-      <Field label={currencyCode === '' ? 'Price' : `Price (${currencyCode})`}>
+      <Field label="Price">
         <input
           name="price"
           type="number"
           min={0}
-          max={1_000_000_000 / unit}
-          step={1 / unit}
+          max={1_000_000_000 / 10 ** digits}
+          step="any"
           required
-          defaultValue={(sale === undefined ? 49 : sale.priceCents / unit).toFixed(currency.digits)}
+          defaultValue={(sale === undefined ? 49 : sale.priceCents / 10 ** digits).toFixed(digits)}
         />
       </Field>
       <Terms sale={sale} />
@@ -95,6 +94,29 @@ export function SaleForm({ sale, label, onSubmit }: Props) {
     </form>
   );
 }
+
+const Texts = ({ sale }: { sale: Sale | undefined }) => (
+  <>
+    <Field label="Name">
+      <input name="name" required maxLength={200} defaultValue={sale?.name ?? ''} />
+    </Field>
+    <Field label="Description">
+      <textarea name="description" rows={3} maxLength={2_000} defaultValue={sale?.description ?? ''} />
+    </Field>
+    <Field label="Picture" hint="Its https address. Empty: a placeholder with the name">
+      <input name="imageUrl" type="url" maxLength={1_000} defaultValue={sale?.imageUrl ?? ''} />
+    </Field>
+    <Field label="Currency" hint="Fixed once there are orders">
+      <input
+        name="currency"
+        required
+        pattern="[A-Z]{3}"
+        maxLength={3}
+        defaultValue={sale?.currency ?? currencyCode}
+      />
+    </Field>
+  </>
+);
 
 const Terms = ({ sale }: { sale: Sale | undefined }) => (
   <>

@@ -91,7 +91,7 @@ function Row(props: Props) {
           <span class="row">
             <StatePill state={state} />
             <span class="label">
-              no. {sale.id} · {money(sale.priceCents)}
+              no. {sale.id} · {money(sale.priceCents, sale.currency)}
               {sale.maxPerOrder > 1 && ` · up to ${sale.maxPerOrder} an order`}
               {state === 'scheduled' && ` · opens in ${clock(Date.parse(sale.startsAt!) - now.value)}`}
             </span>

@@ -51,7 +51,7 @@ export function ListPage({ data }: { data: ListData }) {
               <a class="card sale" href={`/shop/${sale.id}`}>
                 <span class="row apart">
                   <StatePill state={state} />
-                  <b>{money(sale.priceCents)}</b>
+                  <b>{money(sale.priceCents, sale.currency)}</b>
                 </span>
                 <h2 dir="auto">{sale.name}</h2>
                 <span class="stack tight">

@@ -57,7 +57,7 @@ function BuyForm({ saleState, ...view }: View & { saleState: SaleState }) {
   const units = Math.min(state.units, most);
   const label = {
     scheduled: canWait ? 'Enter the waiting room' : 'Not open yet',
-    open: `Buy for ${money(sale.priceCents * units)}`,
+    open: `Buy for ${money(sale.priceCents * units, sale.currency)}`,
     paused: 'Paused',
     'sold-out': 'Sold out',
     ended: 'This sale has ended',
@@ -192,6 +192,7 @@ function Stepper(props: View & { most: number; units: number; isFixed: boolean }
 
 function Placed({ state, dispatch, order: mine }: View & { order: Order }) {
   const [tone, text] = ORDER_PILLS[mine.status];
+  const pay = (cents: number) => money(cents, state.sale.currency);
   const isPending = mine.status === 'pending';
   const leftMs = Date.parse(mine.expiresAt) - now.value;
   const isOver = leftMs <= 0;
@@ -204,9 +205,9 @@ function Placed({ state, dispatch, order: mine }: View & { order: Order }) {
         <Pill tone={tone}>{text}</Pill>
       </div>
       <dl class="facts">
-        <Fact term="To pay" text={isPending ? money(mine.amountCents) : money(0)} />
+        <Fact term="To pay" text={isPending ? pay(mine.amountCents) : pay(0)} />
         {isPending && <Fact term="Pay within" text={isOver ? 'the time is over' : clock(leftMs)} />}
-        {!isPending && <Fact term="Paid" text={money(mine.amountCents)} />}
+        {!isPending && <Fact term="Paid" text={pay(mine.amountCents)} />}
         {mine.quantity > 1 && <Fact term="Units" text={String(mine.quantity)} />}
         <Fact term="Customer" text={mine.userId} />
         <Fact term="Order" text={mine.orderId} isCode />
@@ -220,7 +221,7 @@ function Placed({ state, dispatch, order: mine }: View & { order: Order }) {
               disabled={isChanging || isOver}
               onClick={() => press('pay')}
             >
-              Pay {money(mine.amountCents)} (demo)
+              Pay {pay(mine.amountCents)} (demo)
             </button>
           ) : (
             <p class="small soft">

@@ -19,7 +19,7 @@ export const SalePage = ({ page: { state, dispatch } }: { page: Page }) => {
           {!isLive && <Pill tone="plain">Reconnecting</Pill>}
         </div>
         <h1 dir="auto">{sale.name}</h1>
-        <p class="price">{money(sale.priceCents)}</p>
+        <p class="price">{money(sale.priceCents, sale.currency)}</p>
         <Countdown sale={sale} state={saleState} />
         <Stock sale={sale} isMain={saleState !== 'scheduled'} />
       </section>

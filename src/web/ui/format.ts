@@ -12,10 +12,10 @@ const instant = new Intl.DateTimeFormat('en', {
 export const count = (n: number): string => whole.format(n);
 /** At most three significant digits: 12.3K. */
 export const compact = (n: number): string => short.format(n);
-/** The currency of the page; empty: amounts have two decimal places and no currency. */
-export const currencyCode = document.documentElement.dataset.currency ?? '';
-export const currency = moneyIn(currencyCode || null);
-export const money = (minorUnits: number): string => currency.text(minorUnits);
+/** The currency of sales that name none. */
+export const currencyCode = document.documentElement.dataset.currency || 'USD';
+/** @param code the currency of the sale */
+export const money = (minorUnits: number, code = currencyCode): string => moneyIn(code).text(minorUnits);
 export const dateTime = (iso: string): string => instant.format(new Date(iso));
 
 /** A duration as `2 d 03:04:05`, `03:04:05` or `04:05`, rounded up to a second. */

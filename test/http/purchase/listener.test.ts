@@ -74,7 +74,7 @@ function application(): RequestListener {
       checks: {},
     },
     paymentSecrets: [],
-    currency: null,
+    currency: 'USD',
     adminTokens: createAdminTokens([]),
     record: async () => {},
     onUnrecorded: () => {},
