@@ -6,7 +6,7 @@
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { htmlReport } from '../bench/kit/report/html.ts';
-import { gridFile, pictureFile, verdictsOf } from '../bench/kit/report/matrix.ts';
+import { gridFile, pictureFile } from '../bench/kit/report/matrix.ts';
 import {
   comparisons,
   extraTables,
@@ -228,16 +228,13 @@ const histories = {
 
 const pictureName = (fault: string): string => `fault-${fault.replaceAll(/[^a-z]+/g, '-')}.svg`;
 
-/** The part of each fault: its picture, and what every lock did. */
-function faultSections(): string | null {
-  const matrix = committed('faults')?.matrices?.[0];
-  if (matrix === undefined) return null;
-  const sections = matrix.columns.map(({ title, help }) => {
+/** What each fault is, and the picture of one lock under it. */
+function faultTable({ matrices }: Results): Table {
+  const rows = matrices![0]!.columns.map(({ title, help }) => {
     const lock = histories[title as keyof typeof histories];
-    const picture = `![${lock} under "${title}"](../../${folder}/${pictureName(title)})`;
-    return `### ${title[0]!.toUpperCase()}${title.slice(1)}\n\n${help}\n\n${picture}\n\n_\`${lock}\`._\n\n${verdictsOf(matrix, title)}`;
+    return [title, help, `[\`${lock}\`](../../${folder}/${pictureName(title)})`];
   });
-  return sections.join('\n\n');
+  return { title: '', columns: ['fault', 'what happens', 'picture'].map((name) => [name, 'left']), rows };
 }
 
 /** Two locks of the package beside the libraries, each on one server, and the control. */
@@ -298,8 +295,7 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
     rates: () => measured('innodb', comparisons, { titles: true }),
   },
   'docs/explanation/how-locks-fail.md': {
-    matrix: () => measured('faults', (one) => matrixTables(one).slice(0, 1)),
-    faults: faultSections,
+    matrix: () => measured('faults', (one) => [faultTable(one), ...matrixTables(one).slice(0, 1)]),
   },
   'docs/explanation/locks.md': { scripts: () => measured('locks', (one) => [scriptsTable(one)]) },
   'docs/explanation/scaling.md': { machines },

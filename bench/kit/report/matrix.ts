@@ -75,21 +75,6 @@ export function gridFile({ title, columns, rows }: Matrix): string {
 `;
 }
 
-/** A Markdown list of the verdicts in a column, each with its rows; null: no such column. */
-export function verdictsOf({ columns, rows }: Matrix, column: string): string | null {
-  const at = columns.findIndex(({ title }) => title === column);
-  if (at < 0) return null;
-  const words = [...new Set(rows.map(({ cells }) => cells[at]!.word))].filter((word) => word !== '–').sort();
-  return words
-    .map((word) => {
-      const found = rows.filter(({ cells }) => cells[at]!.word === word);
-      return `- **${word}**: ${found.map(({ name, cells }) => `\`${name}\`${suffix(cells[at]!)}`).join(', ')}`;
-    })
-    .join('\n');
-}
-
-const suffix = ({ figure }: MatrixCell): string => (figure === '' ? '' : ` (${figure})`);
-
 /** One line for each client: when it held, when a loss was signalled. Overlaps are red if `exclusive`. */
 function lanesPicture({ endMs, band, exclusive, lanes }: Lanes, head = nothing): Markup {
   const left = 16 + 9 * Math.max(...lanes.map(({ name }) => name.length));
