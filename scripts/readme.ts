@@ -13,7 +13,6 @@ import {
   matrixTables,
   ratiosTable,
   shortTable,
-  sweepTable,
   type Table,
 } from '../bench/kit/report/table.ts';
 import { markdownReport, markdownTable } from '../bench/kit/report/text.ts';
@@ -120,15 +119,6 @@ function measured(
   if (shown.length === 0) return null;
   const text = (table: Table) => `${titles ? `**${table.title}**\n\n` : ''}${markdownTable(table)}`;
   return [...shown.map(text), `${origin}${noise} ${reports}`].join('\n\n');
-}
-
-function sweepTables(): string | null {
-  const all = sweeps();
-  const [first] = all;
-  if (first === undefined || all.length < Object.keys(axes).length) return null;
-  const tables = Object.values(axes).flatMap((axis) => sweepTable(all, axis, first.layout.lead) ?? []);
-  const texts = tables.map((table) => `### ${table.title}\n\n${markdownTable(table)}`);
-  return [...texts, `Measured ${originText(first)}`].join('\n\n');
 }
 
 interface Failover {
@@ -276,7 +266,6 @@ function scriptsTable(results: Results): Table {
   return shortTable({ ...results, summary }, keys);
 }
 
-const ratios = (results: Results): Table[] => [ratiosTable(results)];
 /** The generated parts of each page, by the name of their marks; null: nothing is committed to make them from. */
 const pages: Readonly<Record<string, Readonly<Record<string, () => string | null>>>> = {
   'README.md': {
@@ -308,13 +297,7 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
   'docs/reference/measurements.md': {
     strategies: () => measured('strategies', comparisons),
     measured: () => measured('locks', comparisons),
-    sweeps: sweepTables,
-    limits: () => measured('limits', (one) => [...ratios(one), ...comparisons(one), ...extraTables(one)]),
-    overload: () => measured('overload', comparisons),
-    memory: () => measured('memory', comparisons),
-    flat: () => measured('flat', ratios),
-    scale: () => measured('scale', comparisons),
-    faults: () => measured('faults', (one) => matrixTables(one).slice(1)),
+    limits: () => measured('limits', (one) => [ratiosTable(one)]),
   },
 };
 
