@@ -18,7 +18,7 @@ import {
 import { markdownReport, markdownTable } from '../bench/kit/report/text.ts';
 import { noiseText, originText } from '../bench/kit/report/words.ts';
 import type { Results } from '../bench/kit/results.ts';
-import { number, quantity } from '../lab/kit/text.ts';
+import { quantity } from '../lab/kit/text.ts';
 import { unknownOption } from '../src/config/suggest.ts';
 import { type Problem, problems, repeats } from '../src/http/problems.ts';
 import { LOCK_CAPABILITIES } from '../src/locks/lock.ts';
@@ -128,48 +128,12 @@ interface Failover {
   readonly pauseMs: number;
 }
 
-/** What tests that ran for longer have logged, a JSON object a line; null: it is not committed. */
-function logOf<Line>(name: string): readonly Line[] | null {
-  const file = new URL(`${folder}/${name}.jsonl`, root);
-  if (!existsSync(file)) return null;
-  const lines = readFileSync(file, 'utf8').trim().split('\n');
-  return lines.map((line) => JSON.parse(line) as Line);
-}
-
-/** @param lines of `logOf` */
-function withOrigin(table: string, name: string, lines: readonly { readonly commit: string }[]): string {
-  const commits = [...new Set(lines.map(({ commit }) => commit))].join(', ');
-  return `${table}\n\nMeasured with commit ${commits}: [${name}.jsonl](../../${folder}/${name}.jsonl) has each of them.`;
-}
-
-/** A round of test/orders/random-faults.test.ts. */
-interface Played {
-  readonly commit: string;
-  readonly nemesis: string;
-  readonly strategy: string;
-  readonly operations: number;
-  readonly explained?: string;
-}
-
-/** Which answers one order of the operations explains, by strategy. */
-function explainedTable(): string | null {
-  const all = logOf<Played>('random-faults')?.filter(({ explained }) => explained !== undefined);
-  if (all === undefined) return null;
-  const rows = [...new Set(all.map(({ strategy }) => strategy))].map((name) => {
-    const some = all.filter(({ strategy }) => strategy === name);
-    const count = (what: string) => String(some.filter(({ explained }) => explained === what).length);
-    const counts = ['all', 'all but sold-out', 'undecided'].map(count);
-    return [`\`${name}\``, ...counts, number(some.reduce((sum, { operations }) => sum + operations, 0))];
-  });
-  const titles = ['strategy', 'linearizable', 'without "sold out"', 'not decided', 'operations'];
-  const columns = titles.map((title, n) => [title, n === 0 ? 'left' : 'right'] as const);
-  return withOrigin(markdownTable({ columns, rows }), 'random-faults', all);
-}
-
 /** How long nothing was sold, by failover: see test/support/failover.ts. */
 function failovers(): string | null {
-  const all = logOf<Failover>('failovers');
-  if (all === null) return null;
+  const file = `${folder}/failovers.jsonl`;
+  if (!existsSync(new URL(file, root))) return null;
+  const lines = readFileSync(new URL(file, root), 'utf8').trim().split('\n');
+  const all = lines.map((line) => JSON.parse(line) as Failover);
   const faults = [...new Set(all.map(({ fault }) => fault))];
   const second = (ms: number) => (ms / 1_000).toFixed(ms < 10_000 ? 2 : 1);
   const rows = faults.map((name) => {
@@ -188,7 +152,8 @@ function failovers(): string | null {
   });
   const titles = ['failover', 'strategies', 'failovers', 'median (s)', '90 % (s)', 'longest (s)'];
   const table = markdownTable({ columns: titles.map((title, n) => [title, n < 2 ? 'left' : 'right']), rows });
-  return withOrigin(table, 'failovers', all);
+  const commits = [...new Set(all.map(({ commit }) => commit))].join(', ');
+  return `${table}\n\nMeasured with commit ${commits}: [failovers.jsonl](../../${file}) has each of them.`;
 }
 
 /** What the rates of docs/explanation/scaling.md need. */
@@ -227,36 +192,6 @@ function faultTable({ matrices }: Results): Table {
   return { title: '', columns: ['fault', 'what happens', 'picture'].map((name) => [name, 'left']), rows };
 }
 
-/** Two locks of the package beside the libraries, each on one server, and the control. */
-const LIBRARIES = ['redis', 'redis-wait', 'redlock-5', 'redis-semaphore', 'redlock-universal', 'none'];
-
-function librariesTable({ matrices }: Results): Table {
-  const { columns, rows } = matrices![0]!;
-  const compared = LIBRARIES.flatMap((name) => rows.find((row) => row.name === name) ?? []);
-  return {
-    title: '',
-    columns: ['fault', ...compared.map(({ name }) => name)].map((title) => [title, 'left']),
-    rows: columns.flatMap(({ title }, n) => {
-      const words = compared.map(({ cells }) => cells[n]!.word);
-      return words.includes('–') ? [] : [[title, ...words]];
-    }),
-  };
-}
-
-/** How many of each strategy's histories under faults were linearizable. The control has none. */
-function consistencyTable({ summary, matrices }: Results): Table {
-  const faults = matrices?.[1]?.columns.length ?? 0;
-  const rows = summary.flatMap(({ cell, values }) => {
-    const counts = ['strict', 'weak'].map((key) => values[key]?.byRound.map(([, count]) => count) ?? []);
-    const [strict = 0, weak = 0] = counts.map((all) => all.reduce((sum, count) => sum + count, 0));
-    if (strict + weak === 0) return [];
-    const all = counts[0]!.length * faults;
-    return [[`\`${cell}\``, ...[strict, weak, all - strict - weak].map(String)]];
-  });
-  const titles = ['strategy', 'linearizable', 'weakly consistent', 'not tried, or not decided'];
-  return { title: '', columns: titles.map((title, n) => [title, n === 0 ? 'left' : 'right']), rows };
-}
-
 /** The lock without scripts, and the two whose scripts its commands replace, on one kind of server. */
 const WITHOUT_SCRIPTS = ['redis-cas', 'redis-owner-valkey', 'redis-watchdog-valkey'];
 
@@ -272,10 +207,6 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
     race: () => raceResult(JSON.parse(readFileSync(new URL(`${folder}/race.json`, root), 'utf8'))),
     pick: () => measured('strategies', (one) => [choicesTable(one)], { up: '' }),
   },
-  'docs/explanation/consistency.md': {
-    histories: () => measured('faults', (one) => [consistencyTable(one)]),
-    explained: explainedTable,
-  },
   'docs/explanation/experiments.md': {
     points: () => measured('points', comparisons, { titles: true }),
     tasks: () => measured('tasks', comparisons, { titles: true }),
@@ -290,7 +221,6 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
   'docs/explanation/scaling.md': { machines },
   'docs/how-to/deploy.md': { worksheet: () => measured('memory', worksheet) },
   'docs/how-to/operate.md': { failovers },
-  'docs/how-to/use-the-locks.md': { libraries: () => measured('faults', (one) => [librariesTable(one)]) },
   'docs/reference/api.md': { routes: routeTable, problems: problemTable },
   'docs/reference/strategies.md': { strategies: strategyTable },
   'docs/reference/locks.md': { capabilities: capabilityTable, flaws: flawTable },
