@@ -102,11 +102,7 @@ const problemTable = (): string =>
 const hasPage = (name: string): boolean => name === 'strategies' || name === 'locks';
 
 /** Tables of a committed run, with its origin below. */
-function measured(
-  name: string,
-  tables: (results: Results) => Table[],
-  { up = '../../', titles = false } = {},
-): string | null {
+function measured(name: string, tables: (results: Results) => Table[], up = '../../'): string | null {
   const results = committed(name);
   if (results === null) return null;
   const origin = `${results.matrices ? '' : 'Medians of '}${quantity(results.plan.rounds, 'round')}. Measured ${originText(results)}`;
@@ -117,8 +113,7 @@ function measured(
   const reports = `The whole report: [${name}.md](${up}${folder}/${name}.md), ${page}.`;
   const shown = tables(results).filter(({ rows }) => rows.length > 0);
   if (shown.length === 0) return null;
-  const text = (table: Table) => `${titles ? `**${table.title}**\n\n` : ''}${markdownTable(table)}`;
-  return [...shown.map(text), `${origin}${noise} ${reports}`].join('\n\n');
+  return [...shown.map(markdownTable), `${origin}${noise} ${reports}`].join('\n\n');
 }
 
 interface Failover {
@@ -205,14 +200,13 @@ function scriptsTable(results: Results): Table {
 const pages: Readonly<Record<string, Readonly<Record<string, () => string | null>>>> = {
   'README.md': {
     race: () => raceResult(JSON.parse(readFileSync(new URL(`${folder}/race.json`, root), 'utf8'))),
-    pick: () => measured('strategies', (one) => [choicesTable(one)], { up: '' }),
+    pick: () => measured('strategies', (one) => [choicesTable(one)], ''),
   },
   'docs/explanation/experiments.md': {
-    points: () => measured('points', comparisons, { titles: true }),
-    tasks: () => measured('tasks', comparisons, { titles: true }),
+    points: () => measured('points', (one) => comparisons(one).slice(1)),
     locks: () => measured('innodb', (one) => extraTables(one).slice(0, 1)),
     deadlocks: () => measured('innodb', (one) => extraTables(one).slice(1)),
-    rates: () => measured('innodb', comparisons, { titles: true }),
+    rates: () => measured('innodb', (one) => comparisons(one).slice(1)),
   },
   'docs/explanation/how-locks-fail.md': {
     matrix: () => measured('faults', (one) => [faultTable(one), ...matrixTables(one).slice(0, 1)]),
