@@ -12,7 +12,6 @@ import {
   extraTables,
   matrixTables,
   ratiosTable,
-  shortTable,
   type Table,
 } from '../bench/kit/report/table.ts';
 import { markdownReport, markdownTable } from '../bench/kit/report/text.ts';
@@ -187,15 +186,6 @@ function faultTable({ matrices }: Results): Table {
   return { title: '', columns: ['fault', 'what happens', 'picture'].map((name) => [name, 'left']), rows };
 }
 
-/** The lock without scripts, and the two whose scripts its commands replace, on one kind of server. */
-const WITHOUT_SCRIPTS = ['redis-cas', 'redis-owner-valkey', 'redis-watchdog-valkey'];
-
-function scriptsTable(results: Results): Table {
-  const summary = results.summary.filter(({ cell }) => WITHOUT_SCRIPTS.includes(cell));
-  const keys = ['one-process.perSecond', 'solo.perSecond', 'solo.requests', 'solo.commands'];
-  return shortTable({ ...results, summary }, keys);
-}
-
 /** The generated parts of each page, by the name of their marks; null: nothing is committed to make them from. */
 const pages: Readonly<Record<string, Readonly<Record<string, () => string | null>>>> = {
   'README.md': {
@@ -211,7 +201,6 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
   'docs/explanation/how-locks-fail.md': {
     matrix: () => measured('faults', (one) => [faultTable(one), ...matrixTables(one).slice(0, 1)]),
   },
-  'docs/explanation/locks.md': { scripts: () => measured('locks', (one) => [scriptsTable(one)]) },
   'docs/explanation/scaling.md': { machines },
   'docs/how-to/deploy.md': { worksheet: () => measured('memory', worksheet) },
   'docs/how-to/operate.md': { failovers },
