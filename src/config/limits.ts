@@ -205,6 +205,8 @@ export const limits = {
   /** Rows of the audit log that one pass appends, and the interval between passes. */
   auditBatch: 1_000,
   auditEveryMs: 1_000,
+  /** The last rows of the audit log that are searched for those of one sale, without an index. */
+  auditLogScan: 100_000,
   /** Interval at which the end of the audit log is written to the log: a copy of the chain's head in another place. */
   auditHeadEveryMs: 3_600_000,
   /** Deletion of old rows: see store/postgres/retention.ts. */

@@ -185,6 +185,20 @@ export const auditSchema = component('Audit', {
   auditedAt: dateTime,
 });
 
+export const auditedActSchema = component('AuditedAct', {
+  at: dateTime,
+  actor: z.string().meta({ example: 'admin:ann' }),
+  action: z
+    .string()
+    .describe('A request, such as `PATCH /sales/7`, or what became of an order, such as `order.cancelled`'),
+  subject: z.string().meta({ example: 'order 0190c2f4-0000-7000-8000-000000000000' }),
+  details: z.looseObject({}).describe('The body of the request, or facts about the order'),
+  status: z
+    .int()
+    .nullable()
+    .describe('How the request was answered; null: it is no request, or has no answer yet'),
+});
+
 export const livenessSchema = component('Liveness', { status: z.literal('ok') });
 
 export const readinessSchema = component('Readiness', {

@@ -8,6 +8,7 @@ import { limits } from '../config/limits.ts';
 import { readSaleRefund, type SaleRefund } from '../orders/sale-refunds.ts';
 import { type UncommittedOrders, uncommittedOrders } from '../orders/uncommitted-orders.ts';
 import { type Ledger, ledger } from '../points/ledger.ts';
+import { type AuditedAct, readAuditLog } from '../store/postgres/audit-log.ts';
 import { type OrderTable, orderTable } from '../store/postgres/orders.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import { type SaleTable, saleTable } from '../store/postgres/sales.ts';
@@ -22,8 +23,9 @@ export interface Reads {
   readonly uncommitted: UncommittedOrders;
   readonly refunds: { get(saleId: number): Promise<SaleRefund | null> };
   readonly points: Pick<Ledger, 'account'>;
+  readonly auditLog: { ofSale(saleId: number, limit: number): Promise<readonly AuditedAct[]> };
   readonly unmatched: Pick<UnmatchedPaymentTable, 'list'>;
-  readonly waitlist: Pick<Waitlist, 'find'>;
+  readonly waitlist: Pick<Waitlist, 'find' | 'list'>;
   /** Reads that wait for a connection. */
   readonly waiting: number;
 }
@@ -44,6 +46,7 @@ export function readsFrom(postgres: PostgresStore, mirror: SaleMirror | null, cu
     uncommitted: uncommittedOrders(mirror, orders),
     refunds: { get: (saleId) => readSaleRefund(saleId, postgres.pool) },
     points: ledger(postgres),
+    auditLog: { ofSale: (saleId, limit) => readAuditLog(saleId, limit, postgres) },
     unmatched: unmatchedPaymentTable(postgres),
     waitlist: createWaitlist(postgres),
     get waiting() {

@@ -229,6 +229,9 @@ const listLimit = (usual: number) =>
     .default(usual)
     .meta(integerTo(limits.listLength, { default: usual }));
 
+/** Of a list that is read from its beginning only. */
+export const limitQuerySchema = z.strictObject({ limit: listLimit(limits.pageLength) });
+
 /** A text that a list is searched for. */
 const searched = (maxLength: number, description: string) =>
   text(maxLength)

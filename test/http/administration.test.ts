@@ -1,6 +1,6 @@
 /** What administrators change while a sale runs. */
 import { beforeAll, describe, expect, it } from 'vitest';
-import { attempt, buy, call, cancel, createSale, eventually, patch, users } from '../support/client.ts';
+import { attempt, buy, call, cancel, createSale, eventually, patch, post, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { contentsOf, envOf, openTestStores } from '../support/stores.ts';
@@ -226,4 +226,31 @@ describe('the orders of a sale', () => {
     expect(lines.map((line) => line.split(',')[1])).toEqual(names.toReversed());
     expect(lines[0]).toMatch(/^[0-9a-f-]{36},user-2499,paid,1,500,500,\S+Z,\S+Z,,$/);
   });
+});
+
+it('who waits for a sale and who changed it are listed, of that sale only', async () => {
+  const [{ id }, other] = [await createSale(url, 1), await createSale(url, 1)];
+  const { orderId } = (await buy(url, id, 'ann')).body;
+  await users(3).reduce(async (before, userId) => {
+    await before;
+    await post(`${url}/sales/${id}/waitlist`, { userId });
+  }, Promise.resolve());
+  const waiting = users(3).map((userId, n) => ({ saleId: id, userId, place: n + 1, namedAt: null }));
+  expect((await call(`${url}/sales/${id}/waitlist`)).body).toMatchObject(waiting);
+  expect((await call(`${url}/sales/${id}/waitlist?limit=1`)).body).toHaveLength(1);
+  await patch(`${url}/sales/${id}`, { paused: true });
+  await patch(`${url}/sales/${other.id}`, { paused: true });
+  await post(`${url}/sales/${id}/restock`, { units: -9 });
+  await post(`${url}/orders/${orderId}/refund`, {});
+  const actor = 'admin:loopback';
+  const log = await eventually(
+    async () => (await call(`${url}/sales/${id}/audit-log`)).body as unknown as { status: number | null }[],
+    (acts) => acts.filter(({ status }) => status !== null).length === 2,
+  );
+  expect(log).toMatchObject([
+    { actor, action: 'order.cancelled', subject: `order ${orderId}`, details: { saleId: id, userId: 'ann' } },
+    { actor, action: `POST /sales/${id}/restock`, details: { units: -9 }, status: 409 },
+    { actor, action: `PATCH /sales/${id}`, details: { paused: true }, status: 200 },
+  ]);
+  expect((await call(`${url}/sales/${other.id}/waitlist`)).body).toEqual([]);
 });

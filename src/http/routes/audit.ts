@@ -1,10 +1,13 @@
-/** The audit of a sale. */
+/** The audit of a sale, and its part of the audit log. */
+import * as z from 'zod';
+import { limits } from '../../config/limits.ts';
 import type { Sale } from '../../domain/sale.ts';
 import { compareSale } from '../../orders/drift.ts';
 import * as a from '../answer-schemas.ts';
 import { json } from '../openapi-responses.ts';
 import { busy } from '../problems.ts';
 import { tagged } from '../route.ts';
+import * as s from '../schemas.ts';
 import { knownSale } from './sales.ts';
 
 export const auditSale = tagged('Sales', true)('get /sales/{saleId}/audit', 'admin', {
@@ -26,6 +29,17 @@ export const auditSale = tagged('Sales', true)('get /sales/{saleId}/audit', 'adm
     } finally {
       running.delete(saleId);
     }
+  },
+});
+
+export const readSaleLog = tagged('Sales')('get /sales/{saleId}/audit-log', 'admin', {
+  summary: 'Who changed a sale and its orders',
+  description: `Newest first: administrators' requests for the sale, and its orders that were cancelled, refunded or extended. From the last ${limits.auditLogScan.toLocaleString('en')} rows of the audit log.`,
+  query: s.limitQuerySchema,
+  answers: { 200: json(z.array(a.auditedActSchema), 'Acts') },
+  async handle({ saleId, query: { limit }, res }, { reads }) {
+    await knownSale(reads, saleId);
+    res.json(await reads.auditLog.ofSale(saleId, limit));
   },
 });
 

@@ -1,7 +1,7 @@
 /** Every route by the name of its operation, in the order of the document. */
 import { placeOrder } from '../purchase/route.ts';
 import type { Route } from '../route.ts';
-import { auditSale } from './audit.ts';
+import { auditSale, readSaleLog } from './audit.ts';
 import { streamConsole } from './console.ts';
 import { streamSale } from './events.ts';
 import { orderListRoutes } from './order-lists.ts';
@@ -18,6 +18,7 @@ export const routes: Readonly<Record<string, Route>> = {
   ...saleRoutes,
   streamSale,
   auditSale,
+  readSaleLog,
   ...waitlistRoutes,
   ...saleRefundRoutes,
   restockSale,

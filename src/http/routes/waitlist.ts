@@ -1,4 +1,5 @@
 /** The waitlist of a sold-out sale. */
+import * as z from 'zod';
 import { limits } from '../../config/limits.ts';
 import * as a from '../answer-schemas.ts';
 import { namedCustomer } from '../callers.ts';
@@ -51,6 +52,16 @@ export const waitlistRoutes = {
           `An order of sale ${saleId} may have at most ${result.maxPerOrder} units.`,
         );
       res.status(result.kind === 'joined' ? 201 : 200).json(result.entry);
+    },
+  }),
+  listWaitlist: sale('get /sales/{saleId}/waitlist', 'admin', {
+    summary: 'Who waits for units of a sale',
+    description: 'In the order in which they joined; those who were named have `namedAt`.',
+    query: s.limitQuerySchema,
+    answers: { 200: json(z.array(a.waitlistEntrySchema), 'Entries') },
+    async handle({ saleId, query: { limit }, res }, { reads }) {
+      await knownSale(reads, saleId);
+      res.json(await reads.waitlist.list(saleId, limit));
     },
   }),
   getWaitlistEntry: sale('get /sales/{saleId}/waitlist/{userId}', 'customer', {

@@ -11,6 +11,7 @@ import { createHash } from 'node:crypto';
 import type pg from 'pg';
 import { limits } from '../../config/limits.ts';
 import { inTransaction, type PostgresStore } from './pool.ts';
+import { fromRow } from './rows.ts';
 
 export interface AuditEvent {
   /** `admin:<name>`, `customer:<id>`, `payments:<provider>`, `service`. */
@@ -97,6 +98,33 @@ function columnsOf(rows: readonly Row[], head: AuditHead): unknown[] {
     return [id, row.at, row.actor, row.action, row.subject, row.details, previous, hash];
   });
   return chained[0]!.map((_, column) => chained.map((values) => values[column]));
+}
+
+export interface AuditedAct extends AuditEvent {
+  readonly at: string;
+  /** How a request was answered; null: it is none, or has no answer. */
+  readonly status: number | null;
+}
+
+const OF_SALE = `
+  WITH entries AS (
+    SELECT at, id, actor, action, subject, details FROM audit_pending
+    UNION ALL (SELECT at, id, actor, action, subject, details FROM audit_log ORDER BY id DESC LIMIT $3)
+  )
+  SELECT e.at, e.actor, e.action, e.subject, e.details::json AS details, (a.details::json ->> 'status')::int AS status
+  FROM entries AS e LEFT JOIN entries AS a ON a.subject = e.subject AND a.action = 'answered' AND e.subject LIKE 'request %'
+  WHERE e.action <> 'answered' AND CASE WHEN e.subject LIKE 'order %' THEN e.details::json ->> 'saleId' = $1::text
+    ELSE e.action ~ ('^[A-Z]+ /sales/' || $1 || '(/|$)') END
+  ORDER BY e.at DESC, e.id DESC LIMIT $2`;
+
+/** What was done to a sale and its orders, newest first, within the last rows of the log. */
+export async function readAuditLog(
+  saleId: number,
+  limit: number,
+  { pool }: Pick<PostgresStore, 'pool'>,
+): Promise<readonly AuditedAct[]> {
+  const { rows } = await pool.query(OF_SALE, [String(saleId), limit, limits.auditLogScan]);
+  return rows.map(fromRow<AuditedAct>);
 }
 
 /** The last row of the log. */

@@ -39,6 +39,8 @@ export interface Waitlist {
   join(saleId: number, userId: string, quantity: number): Promise<Joined>;
   /** Null: the customer is not on the list. */
   find(saleId: number, userId: string): Promise<WaitlistEntry | null>;
+  /** The entries of a sale, in the order in which customers joined. */
+  list(saleId: number, limit: number): Promise<readonly WaitlistEntry[]>;
   /** Removes a customer, if on the list. */
   leave(saleId: number, userId: string): Promise<void>;
   /**
@@ -68,6 +70,11 @@ const FIND = `
   SELECT quantity, joined_at AS "joinedAt", named_at AS "namedAt", CASE WHEN named_at IS NULL THEN (
     SELECT count(*)::int FROM waitlist AS b WHERE b.sale_id = w.sale_id AND b.named_at IS NULL AND b.id <= w.id
   ) END AS place FROM waitlist AS w WHERE sale_id = $1 AND user_id = $2`;
+
+const LIST = `
+  SELECT sale_id AS "saleId", user_id AS "userId", quantity, joined_at AS "joinedAt", named_at AS "namedAt",
+    CASE WHEN named_at IS NULL THEN (count(*) FILTER (WHERE named_at IS NULL) OVER (ORDER BY id))::int END AS place
+  FROM waitlist WHERE sale_id = $1 ORDER BY id LIMIT $2`;
 
 /** Sales with customers who are to be named. CASE: the function is called only for sales with a waitlist. */
 const DUE = `
@@ -107,6 +114,10 @@ export function createWaitlist({ pool }: Pick<PostgresStore, 'pool'>): Waitlist 
       return entry === null ? refusal(saleId, quantity) : { kind: row!.isNew ? 'joined' : 'waits', entry };
     },
     find,
+    async list(saleId, limit) {
+      const { rows } = await pool.query(LIST, [saleId, limit]);
+      return rows.map(fromRow<WaitlistEntry>);
+    },
     async leave(saleId, userId) {
       await pool.query('DELETE FROM waitlist WHERE sale_id = $1 AND user_id = $2', [saleId, userId]);
     },
