@@ -5,14 +5,13 @@
 import { readFileSync, realpathSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { LocalStoreError } from './errors.ts';
-import { stopOrphans } from './orphans.ts';
 import { type PostgresBinaries, preparePostgresBinaries } from './postgres-binaries.ts';
 import { POSTGRES_USER, prepareDataFolder, recoveryAdvice } from './postgres-data.ts';
 import { ensureDatabase, urlOf } from './postgres-roles.ts';
 import { markOf } from './processes.ts';
 import { readOrCreateSecret } from './secret.ts';
 import { chooseAccount, createDataFolder, pathWithin, type ServerAccount } from './server-account.ts';
-import { type RunningServer, refuseRunning, type ServerKind, startServer } from './server-start.ts';
+import { type RunningServer, type ServerKind, startServer, stopOrphans } from './server-start.ts';
 import type { Watcher } from './watcher.ts';
 
 export interface PostgresOptions {
@@ -42,7 +41,6 @@ export interface PostgresServer extends RunningServer {
 
 const POSTGRES: ServerKind = {
   name: 'Postgres',
-  programs: ['postgres'],
   stopSignal: 'SIGINT', // open transactions are rolled back
   code: 'postgres-failed',
   portTaken: /could not bind .*: Address already in use/,
@@ -59,10 +57,9 @@ interface Prepared {
 
 const dataFolder = (folder: string) => join(realpathSync(folder), 'data');
 
-/** Stops an orphaned Postgres that still runs on the folder. */
-export async function stopOrphanedPostgres(folder: string, say: (line: string) => void): Promise<void> {
-  await stopOrphans(POSTGRES, dataFolder(folder), say);
-}
+/** Stops an orphaned Postgres that still runs on the folder. @throws LocalStoreError when a live process has one */
+export const stopOrphanedPostgres = (folder: string, say: (line: string) => void): Promise<void> =>
+  stopOrphans(POSTGRES, dataFolder(folder), say);
 
 /** Finds the program and the account of a server. @param folder the server's data is in a subfolder @throws LocalStoreError */
 async function findPostgres(folder: string, binaries?: PostgresBinaries) {
@@ -71,9 +68,10 @@ async function findPostgres(folder: string, binaries?: PostgresBinaries) {
 }
 
 async function prepare(options: PostgresOptions): Promise<Prepared> {
+  const { say = () => {} } = options;
   createDataFolder(options.folder);
   const folder = realpathSync(options.folder);
-  refuseRunning(POSTGRES, folder, dataFolder(folder));
+  await stopOrphanedPostgres(folder, say);
   const password = options.password ?? readOrCreateSecret(folder);
   const { account, program, major } = await findPostgres(join(folder, '..'), options.binaries);
   const data = await prepareDataFolder({
@@ -83,7 +81,7 @@ async function prepare(options: PostgresOptions): Promise<Prepared> {
     account,
     password,
     sync: !(options.args ?? []).includes('fsync=off'),
-    say: options.say ?? (() => {}),
+    say,
     watcher: options.watcher,
   });
   return { folder, log: options.log ?? join(folder, 'postgres.log'), data, program, account, password };

@@ -1,7 +1,7 @@
 /**
  * Processes of this machine. Pids are reused, so a process is identified by its pid *and* its start time, and a server by the
- * data folder in its command line. Orphans are found in the process table rather than by pid files, which can be stale,
- * truncated or missing. A zombie counts as dead: it holds no file, port or lock.
+ * mark in its command line: the process table, unlike pid files and lock files, is never stale, truncated or deleted. A zombie
+ * counts as dead: it holds no file, port or lock.
  */
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -52,12 +52,13 @@ export function isAlive(identity: ProcessIdentity): boolean {
   return identify(identity.pid)?.started === identity.started;
 }
 
-/** A server, and the process that started it; null: a version that did not note it. */
-export interface FoundServer extends ProcessIdentity {
-  readonly owner: ProcessIdentity | null;
+/** A process with a mark: what it uses, and the process that started it. */
+export interface MarkedProcess extends ProcessIdentity {
+  readonly path: string;
+  readonly owner: ProcessIdentity;
 }
 
-/** An argument by which `findServers` finds a server: it names this process and a path. */
+/** An argument by which `findMarked` finds a process: it names this process and a path. */
 export function markOf(path: string): string {
   const { pid, started } = identify(process.pid)!;
   return `${pid}-${started}=${path}`;
@@ -83,19 +84,21 @@ function* commands(): Generator<{ readonly pid: number; readonly command: string
   }
 }
 
-/** Live processes that run one of `programs` with a mark of the path, or with the path itself as an argument. */
-export function findServers(programs: readonly string[], path: string): FoundServer[] {
-  const found: FoundServer[] = [];
-  for (const { pid, command } of commands()) {
-    const at = [`=${path} `, ` ${path} `].map((text) => `${command} `.indexOf(text)).find((n) => n >= 0);
-    if (at === undefined || !programs.some((program) => `/${command} `.includes(`/${program} `))) continue;
-    const identity = identify(pid);
-    const [, ownerPid, started] = /(\d+)-(\d+)$/.exec(command.slice(0, at)) ?? [];
-    const owner = ownerPid === undefined ? null : { pid: Number(ownerPid), started: started! };
-    if (identity !== null) found.push({ ...identity, owner });
-  }
-  return found;
+/** Live processes with a mark of the path, or of a path below it. */
+export function findMarked(path: string): MarkedProcess[] {
+  return [...commands()].flatMap(({ pid, command }) => {
+    const at = command.indexOf(`=${path}`);
+    const [, ownerPid, started] = /(\d+)-(\d+)$/.exec(command.slice(0, Math.max(at, 0))) ?? [];
+    const [, below] = /^(\/[^ ]*|)( |$)/.exec(command.slice(at + 1 + path.length)) ?? [];
+    const identity = started === undefined || below === undefined ? null : identify(pid);
+    const owner = { pid: Number(ownerPid), started: started! };
+    return identity === null ? [] : { ...identity, path: path + below, owner };
+  });
 }
+
+/** Those of live services. */
+export const findUsers = (path: string): MarkedProcess[] =>
+  findMarked(path).filter(({ owner }) => isAlive(owner));
 
 /** Sends a signal. A process that is already gone is not an error. */
 export function sendSignal(pid: number, signal: NodeJS.Signals): void {

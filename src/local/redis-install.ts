@@ -10,9 +10,9 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { LocalStoreError } from './errors.ts';
-import { lockFolder } from './folder-lock.ts';
 import { findProgram, findRedisServer, type RedisLookup, type RedisProgram } from './redis-binary.ts';
 import { launch } from './server-process.ts';
+import { Watcher } from './watcher.ts';
 
 const INSTALL_TIMEOUT_MS = 10 * 60_000;
 
@@ -140,12 +140,12 @@ async function runInstall(line: readonly string[]): Promise<void> {
 async function install(plan: InstallPlan, options: RedisInstallOptions): Promise<RedisProgram> {
   const { automatic } = plan;
   if (automatic === null) throw missing(plan);
-  const lock = await lockFolder({
-    claims: '/run/stampede-redis-install', // root alone installs, and writes there
+  const claim = await Watcher.claim({
+    path: 'stampede-redis-install',
+    cwd: '/',
     waitMs: INSTALL_TIMEOUT_MS,
-    waitForAll: true,
-    inUseMessage: (pid) =>
-      `Process ${pid} has not finished installing Redis. Install it with: ${plan.command}`,
+    refusal: () => null,
+    inUse: (pid) => `Process ${pid} has not finished installing Redis. Install it with: ${plan.command}`,
   });
   try {
     const existing = await findRedisServer(options);
@@ -166,7 +166,7 @@ async function install(plan: InstallPlan, options: RedisInstallOptions): Promise
       { cause },
     );
   } finally {
-    lock.release();
+    await claim.end();
   }
 }
 

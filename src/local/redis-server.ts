@@ -8,7 +8,6 @@
 import { closeSync, fchownSync, openSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
-import { stopOrphans } from './orphans.ts';
 import { markOf } from './processes.ts';
 import { ensureRedisServer } from './redis-install.ts';
 import {
@@ -19,7 +18,7 @@ import {
   type ServerAccount,
 } from './server-account.ts';
 import type { ServerProcess } from './server-process.ts';
-import { type RunningServer, refuseRunning, type ServerKind, startServer } from './server-start.ts';
+import { type RunningServer, type ServerKind, startServer, stopOrphans } from './server-start.ts';
 import type { Watcher } from './watcher.ts';
 
 export { findRedisServer } from './redis-binary.ts';
@@ -52,7 +51,6 @@ export interface RedisServer extends RunningServer {
 
 const REDIS: ServerKind = {
   name: 'Redis',
-  programs: ['redis-server', 'valkey-server'],
   stopSignal: 'SIGTERM',
   code: 'redis-failed',
   portTaken: /Address already in use|Failed listening on port/,
@@ -61,10 +59,9 @@ const REDIS: ServerKind = {
 const CONFIGURATION = 'redis.conf';
 const configurationPath = (folder: string) => join(realpathSync(folder), CONFIGURATION);
 
-/** Stops an orphaned Redis that still runs on the folder. */
-export async function stopOrphanedRedis(folder: string, say: (line: string) => void): Promise<void> {
-  await stopOrphans(REDIS, configurationPath(folder), say);
-}
+/** Stops an orphaned Redis that still runs on the folder. @throws LocalStoreError when a live process has one */
+export const stopOrphanedRedis = (folder: string, say: (line: string) => void): Promise<void> =>
+  stopOrphans(REDIS, configurationPath(folder), say);
 
 const quoted = (text: string) => `"${text.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}"`;
 
@@ -134,7 +131,7 @@ async function findRedis(folder: string, { program, say }: Pick<RedisOptions, 'p
 export async function startRedisServer(options: RedisOptions): Promise<RedisServer> {
   createDataFolder(options.folder);
   const folder = realpathSync(options.folder);
-  refuseRunning(REDIS, folder, configurationPath(folder));
+  await stopOrphanedRedis(folder, options.say ?? (() => {}));
   const { account, program } = await findRedis(join(folder, '..'), options);
   if (account.ids !== null) await changeOwner(folder, account);
   const { password, args = [], environment = {}, watcher } = options;

@@ -18,7 +18,7 @@ import { existsSync, lchownSync, mkdirSync, readdirSync, readFileSync, statSync 
 import { stat } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
-import { LocalStoreError, systemCode } from './errors.ts';
+import { LocalStoreError } from './errors.ts';
 import { copyFolders, copyProgram, type Program } from './program-copy.ts';
 import { SERVER_ENVIRONMENT } from './server-process.ts';
 
@@ -178,12 +178,5 @@ export function giveToProjectOwner(folder: string): void {
   const owner = process.getuid?.() === 0 ? folderOwner(dirname(folder)) : null;
   if (owner === null) return;
   const own = readdirSync(folder).filter((name) => !['postgres', 'redis'].includes(name));
-  const claims = existsSync(join(folder, 'lock')) ? readdirSync(join(folder, 'lock')) : [];
-  for (const path of ['', ...own, ...claims.map((name) => join('lock', name))]) {
-    try {
-      lchownSync(join(folder, path), owner.uid, owner.gid);
-    } catch (error) {
-      if (systemCode(error) !== 'ENOENT') throw error; // a contender's claim, withdrawn
-    }
-  }
+  for (const name of ['', ...own]) lchownSync(join(folder, name), owner.uid, owner.gid);
 }

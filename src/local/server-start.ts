@@ -8,7 +8,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LocalStoreError, type LocalStoreErrorCode } from './errors.ts';
-import { findServers } from './processes.ts';
+import { findMarked, findUsers, stopProcesses } from './processes.ts';
 import { freePort, type LaunchOptions, launch, type ServerProcess } from './server-process.ts';
 
 const START_TIMEOUT_MS = 60_000; // crash recovery of a large WAL or AOF is slow, and kill -9 is common here
@@ -18,7 +18,6 @@ const HELD_TRIES = 40;
 
 export interface ServerKind {
   readonly name: 'Postgres' | 'Redis';
-  readonly programs: readonly string[];
   /** Shuts it down in order. */
   readonly stopSignal: NodeJS.Signals;
   readonly code: LocalStoreErrorCode;
@@ -51,11 +50,19 @@ export interface RunningServer {
   kill(): Promise<void>;
 }
 
-/** @throws LocalStoreError when a server runs on the folder; `path` is what its mark names: see processes.ts */
-export function refuseRunning({ name, programs }: ServerKind, folder: string, path: string): void {
-  const running = findServers(programs, path)[0];
-  if (running === undefined) return;
-  throw new LocalStoreError('folder-in-use', `A ${name} (pid ${running.pid}) already runs on ${folder}.`);
+/** Stops the servers that a killed process left. @param path of their mark @throws LocalStoreError when a live process has one */
+export async function stopOrphans(
+  { name, stopSignal }: ServerKind,
+  path: string,
+  say: (line: string) => void,
+): Promise<void> {
+  const [used] = findUsers(path);
+  if (used !== undefined)
+    throw new LocalStoreError('folder-in-use', `A ${name} (pid ${used.pid}) already runs on ${path}.`);
+  const orphans = findMarked(path);
+  if (orphans.length === 0) return;
+  say(`Stopping an orphaned ${name} of an earlier run (pid ${orphans.map(({ pid }) => pid).join(', ')})`);
+  await stopProcesses(orphans, stopSignal, STOP_TIMEOUT_MS);
 }
 
 /** Starts a server and waits until it is ready. @throws LocalStoreError */

@@ -11,15 +11,14 @@
 import { accessSync, chmodSync, constants, existsSync, mkdirSync, realpathSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { diskAdvice, inUse, LocalStoreError, systemCode } from './errors.ts';
-import { holderOf, lockFolder } from './folder-lock.ts';
 import { serviceUrlOf } from './postgres-roles.ts';
 import { type PostgresServer, startPostgresServer, stopOrphanedPostgres } from './postgres-server.ts';
-import { identify } from './processes.ts';
+import { findUsers, identify, type MarkedProcess } from './processes.ts';
 import type { LocalRedis } from './redis-install.ts';
 import { ensureRedisServer, type RedisServer, startRedisServer, stopOrphanedRedis } from './redis-server.ts';
 import { passwordFor, readOrCreateSecret } from './secret.ts';
 import { giveToProjectOwner } from './server-account.ts';
-import { removeStoreUrls, type StoreUrls, writeStoreUrls } from './urls.ts';
+import { hasStoreUrls, removeStoreUrls, type StoreUrls, writeStoreUrls } from './urls.ts';
 import { Watcher } from './watcher.ts';
 
 /** Covers the stop timeouts of both servers (15 s each). */
@@ -32,7 +31,7 @@ export interface LocalStores extends StoreUrls {
 }
 
 export interface LocalStoresOptions {
-  /** Contains data, logs, the lock and the password. Created when missing. */
+  /** Contains data, logs and the password. Created when missing. */
   readonly folder: string;
   readonly postgres: boolean;
   readonly redis: boolean;
@@ -60,13 +59,18 @@ function createFolder(path: string, mode: number): void {
  * @throws LocalStoreError `folder-in-use`
  */
 export function checkFolder(path: string): void {
-  let pid: number | null = null;
-  try {
-    pid = holderOf(join(path, 'lock'));
-  } catch {
-    // `startLocalStores` explains a folder that cannot be read
-  }
-  if (pid !== null) throw new LocalStoreError('folder-in-use', inUse(resolve(path), pid));
+  const folder = existsSync(path) ? realpathSync(path) : resolve(path);
+  const refusal = refusalOf(folder, findUsers(folder));
+  if (refusal !== null) throw new LocalStoreError('folder-in-use', refusal);
+}
+
+/** Why a folder is not free; null: no service uses it, or one that is starting or stopping. */
+function refusalOf(folder: string, users: readonly MarkedProcess[]): string | null {
+  const [user] = users;
+  const deleted = users.find(({ path }) => !existsSync(path));
+  if (deleted !== undefined)
+    return `The server of ${deleted.path} belongs to another service (pid ${deleted.owner.pid}), although the folder was deleted. Stop that service (kill ${deleted.owner.pid}). Its stores lose their data then, so copy what you need first.`;
+  return user === undefined || !hasStoreUrls(folder) ? null : inUse(folder, user.owner.pid);
 }
 
 /** Creates the folder and checks that it is writable. @returns its real path, by which command lines are matched */
@@ -75,7 +79,7 @@ function prepareFolder(path: string): string {
     // Other accounts may enter only where a server's account has to: see server-account.ts.
     createFolder(path, 0o755);
     if (process.platform === 'linux') chmodSync(path, 0o700);
-    for (const name of ['', 'postgres', 'redis', 'lock']) {
+    for (const name of ['', 'postgres', 'redis']) {
       const folder = join(path, name);
       if (existsSync(folder)) accessSync(folder, constants.W_OK | constants.X_OK);
     }
@@ -129,28 +133,24 @@ async function startServers(wanted: Wanted, watcher: Watcher, servers: Servers):
 /** Starts the stores on a folder that exists. */
 async function startIn(wanted: Wanted): Promise<LocalStores> {
   const { folder, say } = wanted;
-  const lock = await lockFolder({
-    claims: join(folder, 'lock'),
+  const watcher = await Watcher.claim({
+    path: folder,
+    cwd: folder,
     waitMs: WAIT_FOR_ENDING_MS,
-    inUseMessage: (pid) => inUse(folder, pid),
+    refusal: (users) => refusalOf(folder, users),
+    inUse: (pid) => inUse(folder, pid),
   });
-  const watcher = new Watcher(folder);
   const servers: Servers = { postgres: null, redis: null };
   let stopped: Promise<void> | null = null;
-  /** A disk that is full or read-only must not keep the servers running. */
-  const attempt = (step: () => void) => {
+  async function stopAll(): Promise<void> {
     try {
-      step();
+      removeStoreUrls(folder);
     } catch (error) {
+      // A disk that is read-only must not keep the servers running.
       say(`The local stores in ${folder} stop, although this failed: ${(error as Error).message}`);
     }
-  };
-  async function stopAll(): Promise<void> {
-    attempt(lock.markEnding);
-    attempt(() => removeStoreUrls(folder));
     await Promise.all([servers.postgres?.stop(), servers.redis?.stop()]);
     await watcher.end();
-    attempt(lock.release);
   }
   const stop = () => {
     stopped ??= stopAll();

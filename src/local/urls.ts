@@ -4,7 +4,7 @@
  * The URLs contain the password, so only the owner may read the file. It does not export the variables: a service started
  * later from the same shell must not use these stores as its own.
  */
-import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { systemCode } from './errors.ts';
@@ -26,6 +26,9 @@ type ServiceUrls = Pick<StoreUrls, 'databaseUrl' | 'redisUrl'>;
 /** The name of the file. */
 export const STORE_URLS = 'stores.env';
 const fileOf = (folder: string) => join(folder, STORE_URLS);
+
+/** Whether the servers of a folder are ready, and not stopping, if they run at all. */
+export const hasStoreUrls = (folder: string): boolean => existsSync(fileOf(folder));
 
 /** Replaces the file atomically. */
 export function writeStoreUrls(folder: string, urls: StoreUrls): void {

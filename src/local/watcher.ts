@@ -1,34 +1,68 @@
 /**
- * Stops the servers of a process that was killed: a shell that reads a pipe whose other end only this process holds. The kernel closes the
- * pipe however the process ends, and the shell then executes the last line that it read. Each line replaces the one before: it names the
- * servers that run at that moment.
+ * A shell that claims a folder for this process and, when this process is killed, stops its servers.
  *
- * The shell and the servers are in sessions other than this process's: a Ctrl-C in a terminal reaches none of them. If the shell is killed
- * as well, the next start on the folder stops the servers: see orphans.ts.
+ * Its command line is the claim. A contender starts its shell and *then* lists the processes: of two at least one sees the other. The
+ * servers name the folder and their service too, so the claim outlives a killed shell, and a deleted folder.
+ *
+ * It reads a pipe whose other end only this process holds, and at its end executes the last line: a signal to the servers of that moment.
+ * Shell and servers are in sessions of their own, out of reach of a Ctrl-C. If both are killed, the next start stops the servers.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { LocalStoreError } from './errors.ts';
+import { findUsers, type MarkedProcess, markOf } from './processes.ts';
 import { STORE_URLS } from './urls.ts';
 
 const SCRIPT = 'while read -r line; do last=$line; done; eval "$last"';
+
+export interface Claim {
+  /** What is claimed: a real path, or a name. */
+  readonly path: string;
+  /** Working directory of the shell. */
+  readonly cwd: string;
+  /** How long to wait for the others. */
+  readonly waitMs: number;
+  /** Why there is nothing to wait for; null: the others are starting or stopping. */
+  refusal(others: readonly MarkedProcess[]): string | null;
+  /** The message when the wait is over. @param pid of a process that has the claim */
+  inUse(pid: number): string;
+}
 
 export class Watcher {
   readonly #shell: ChildProcess;
   readonly #pipe: Socket;
   readonly #servers = new Set<ChildProcess>();
 
-  /** @param folder of the stores */
-  constructor(folder: string) {
-    // The folder is an argument only to be seen in the list of processes.
-    this.#shell = spawn('/bin/sh', ['-c', SCRIPT, 'watcher', folder], {
-      cwd: folder,
+  /** @throws LocalStoreError `folder-in-use` */
+  static async claim(claim: Claim): Promise<Watcher> {
+    const deadline = performance.now() + claim.waitMs;
+    for (;;) {
+      const watcher = findUsers(claim.path).length === 0 ? new Watcher(claim) : null;
+      const others = findUsers(claim.path).filter(({ pid }) => pid !== watcher?.pid);
+      if (watcher !== null && others.length === 0) return watcher;
+      await watcher?.end();
+      const late = performance.now() > deadline ? others.at(0) : undefined;
+      const refusal = claim.refusal(others) ?? (late === undefined ? null : claim.inUse(late.owner.pid));
+      if (refusal !== null) throw new LocalStoreError('folder-in-use', refusal);
+      await sleep(10 + Math.random() * 90);
+    }
+  }
+
+  private constructor({ path, cwd }: Claim) {
+    this.#shell = spawn('/bin/sh', ['-c', SCRIPT, 'watcher', markOf(path)], {
+      cwd,
       detached: true,
       stdio: ['pipe', 'ignore', 'ignore'],
     });
     this.#pipe = this.#shell.stdin as Socket;
-    // Without a shell the servers are stopped by `stop`, or by the next start.
     for (const part of [this.#shell, this.#pipe]) part.on('error', () => {});
+    if (this.#shell.pid === undefined) throw new Error('/bin/sh cannot be run');
+  }
+
+  get pid(): number {
+    return this.#shell.pid!;
   }
 
   /** @param server leads a process group, which gets SIGINT: Postgres and Redis shut down in order, initdb ends */
@@ -55,8 +89,7 @@ export class Watcher {
 
   /** Ends the shell: the servers have stopped. */
   async end(): Promise<void> {
-    if (this.#shell.pid === undefined || this.#shell.exitCode !== null || this.#shell.signalCode !== null)
-      return;
+    if (this.#shell.exitCode !== null || this.#shell.signalCode !== null) return;
     this.#shell.ref();
     this.#shell.kill('SIGKILL');
     await once(this.#shell, 'exit');

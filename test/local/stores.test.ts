@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { describe, expect, test } from 'vitest';
@@ -62,16 +62,10 @@ describe('start and stop', () => {
   test('one of many has the folder, keeps the data over a restart, and publishes the addresses to its owner only', async () => {
     const folder = temporaryFolder();
     const said: string[] = [];
-    // Claims of dead processes, truncated or not, do not count.
-    mkdirSync(join(folder, 'lock'));
-    writeFileSync(join(folder, 'lock', '1-1-abcdef'), ''); // pid 1 lives, but did not start then
-    writeFileSync(join(folder, 'lock', '4194000-77-abcdef'), '{"owner":{"pi');
-    writeFileSync(join(folder, 'lock', '.4194000-77-abcdef'), '{"own');
     const results = await Promise.allSettled([1, 2, 3].map(() => start(folder, (line) => said.push(line))));
     const winners = results.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
     expect(winners).toHaveLength(1);
     const [stores] = winners as [LocalStores];
-    expect(readdirSync(join(folder, 'lock'))).toHaveLength(1);
     await expect(start(folder)).rejects.toMatchObject({
       code: 'folder-in-use',
       message: expect.stringMatching(new RegExp(`pid ${process.pid}\\).*DATABASE_URL and REDIS_URL`)),
@@ -101,12 +95,12 @@ describe('start and stop', () => {
     const info = await withRedis(stores, (redis) => redis.info('server'));
     process.kill(Number(/process_id:(\d+)/.exec(info)?.[1]), 'SIGKILL');
     await expect.poll(() => said.join('\n')).toMatch(/Redis exited unexpectedly \(signal SIGKILL\)/);
-    await stores.stop();
+    const stopped = stores.stop();
+    await expectKept(folder, [1]); // the next start waits for a service that is stopping
+    await stopped;
     await stores.stop();
     expect(processesOn(folder)).toEqual([]);
-    expect(readdirSync(join(folder, 'lock'))).toEqual([]);
     expect(readStoreUrls(folder)).toEqual({ databaseUrl: null, migrationDatabaseUrl: null, redisUrl: null });
-    await expectKept(folder, [1]);
   });
 
   test('starts only the requested stores, and touches nothing if none is', async () => {
@@ -171,11 +165,12 @@ describe('crashes', () => {
     expect(processesOn(folder)).toEqual([]);
   });
 
-  test('after a SIGKILL of the watcher the servers go on, and stop() stops them', async () => {
+  test('after a SIGKILL of the watcher the servers go on and keep the folder, and stop() stops them', async () => {
     const folder = temporaryFolder();
     const stores = await start(folder);
     process.kill(watcherOn(folder), 'SIGKILL');
     await write(stores, 1);
+    await expect(start(folder)).rejects.toMatchObject({ code: 'folder-in-use' });
     await stores.stop();
     expect(processesOn(folder)).toEqual([]);
   });
