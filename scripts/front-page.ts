@@ -19,15 +19,35 @@ const CHOICES = {
   'skip-locked': 'each unit has to be a row, to which your own code adds a serial number or a key',
 } as const;
 
-export function choicesTable(results: Results): Table {
+/** @param refusals the cells of `limits` whose one unit is sold, at 64 connections; null: not committed */
+export function choicesTable(results: Results, refusals: Results | null): Table {
   const summary = results.summary.filter(({ cell }) => cell in CHOICES);
   const { columns, rows } = shortTable({ ...results, summary }, ['p99Ms']);
   const use = ([name]: readonly string[]) => CHOICES[name as keyof typeof CHOICES];
+  const refused = (name: string) => {
+    if (refusals === null) return [];
+    const cell = name === 'lua' ? 'sold-out' : `sold-out-${name}`;
+    const { perSecond, lastMiB } = refusals.summary.find((one) => one.cell === cell)?.values ?? {};
+    return [perSecond, lastMiB].map((value) => (value ? number(Math.round(value.median)) : '–'));
+  };
+  const isAudit = (n: number) => n === columns.length - 1;
+  const added: Table['columns'] = refusals
+    ? [
+        ['refused/s once sold out', 'right'],
+        ['memory (MiB)', 'right'],
+      ]
+    : [];
   return {
     title: '',
-    columns: [columns[0]!, ['use it when', 'left'], ...columns.slice(1)],
+    columns: [
+      columns[0]!,
+      ['use it when', 'left'],
+      ...columns.slice(1).flatMap((one, n) => (isAudit(n + 1) ? [...added, one] : [one])),
+    ],
     rows: Object.keys(CHOICES).flatMap((name) =>
-      rows.filter(([first]) => first === name).map((row) => [name, use(row), ...row.slice(1)]),
+      rows
+        .filter(([first]) => first === name)
+        .map((row) => [name, use(row), ...row.slice(1, -1), ...refused(name), row.at(-1)!]),
     ),
   };
 }

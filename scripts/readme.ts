@@ -17,6 +17,7 @@ import {
 import { markdownReport, markdownTable } from '../bench/kit/report/text.ts';
 import { noiseText, originText } from '../bench/kit/report/words.ts';
 import type { Results } from '../bench/kit/results.ts';
+import { shortCommit } from '../lab/kit/machine.ts';
 import { quantity } from '../lab/kit/text.ts';
 import { unknownOption } from '../src/config/suggest.ts';
 import { type Problem, problems, repeats } from '../src/http/problems.ts';
@@ -34,7 +35,7 @@ const folder = 'bench/results/canonical';
 /** Committed runs, each with its reports beside it. */
 const runs = [
   ...['strategies', 'locks', 'limits', 'flat', 'memory', 'scale'],
-  ...['overload', 'faults', 'points', 'tasks', 'innodb'],
+  ...['overload', 'faults', 'points', 'tasks', 'innodb', 'refusals'],
 ];
 const axes = { rtt: 'rttMs', connections: 'connections', sales: 'sales' } as const;
 
@@ -150,6 +151,16 @@ function failovers(): string | null {
   return `${table}\n\nMeasured with commit ${commits}: [failovers.jsonl](../../${file}) has each of them.`;
 }
 
+/** The strategies that the README names, with what they do once everything is sold. */
+function pick(): string | null {
+  const refusals = committed('refusals');
+  const table = measured('strategies', (one) => [choicesTable(one, refusals)], '');
+  const report = `${folder}/refusals.md`;
+  return refusals && table
+    ? `${table} Refusals and memory: 64 connections, commit ${shortCommit(refusals.commit)}, [report](${report}).`
+    : table;
+}
+
 /** What the rates of docs/explanation/scaling.md need. */
 function machines(): string | null {
   const limits = committed('limits');
@@ -190,7 +201,7 @@ function faultTable({ matrices }: Results): Table {
 const pages: Readonly<Record<string, Readonly<Record<string, () => string | null>>>> = {
   'README.md': {
     race: () => raceResult(JSON.parse(readFileSync(new URL(`${folder}/race.json`, root), 'utf8'))),
-    pick: () => measured('strategies', (one) => [choicesTable(one)], ''),
+    pick,
   },
   'docs/explanation/experiments.md': {
     points: () => measured('points', (one) => comparisons(one).slice(1)),
