@@ -147,6 +147,12 @@ describe.each(documents)('%s', (document) => {
   });
 });
 
+it('the index links every page', () => {
+  const linked = matches(page('README'), /\]\(([\w/-]+\.md)/g).map((target) => `docs/${target}`);
+  const pages = filesBelow('docs', /\.md$/).filter((file) => file !== 'docs/README.md');
+  expect(pages.filter((one) => !linked.includes(one))).toEqual([]);
+});
+
 it('each behavior of the failure model cites a test or the explorer', () => {
   const model = page('reference/failure-model').split('\n');
   const behavior = model.filter((line) => /^\| (?!---|behavior|failure \||what fails|\[)/.test(line));
