@@ -7,13 +7,7 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { htmlReport } from '../bench/kit/report/html.ts';
 import { gridFile, pictureFile } from '../bench/kit/report/matrix.ts';
-import {
-  comparisons,
-  extraTables,
-  matrixTables,
-  ratiosTable,
-  type Table,
-} from '../bench/kit/report/table.ts';
+import { comparisons, extraTables, ratiosTable, type Table } from '../bench/kit/report/table.ts';
 import { markdownReport, markdownTable } from '../bench/kit/report/text.ts';
 import { noiseText, originText } from '../bench/kit/report/words.ts';
 import type { Results } from '../bench/kit/results.ts';
@@ -210,7 +204,7 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
     rates: () => measured('innodb', (one) => comparisons(one).slice(1)),
   },
   'docs/explanation/how-locks-fail.md': {
-    matrix: () => measured('faults', (one) => [faultTable(one), ...matrixTables(one).slice(0, 1)]),
+    matrix: () => measured('faults', (one) => [faultTable(one)]),
   },
   'docs/explanation/scaling.md': { machines },
   'docs/how-to/deploy.md': { worksheet: () => measured('memory', worksheet) },

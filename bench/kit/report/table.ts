@@ -152,7 +152,7 @@ export const extraTables = ({ tables }: Results): Table[] =>
   }));
 
 /** Matrices as tables of words. */
-export const matrixTables = ({ matrices = [] }: Results): Table[] =>
+const matrixTables = ({ matrices = [] }: Results): Table[] =>
   matrices.map(({ title, noun, columns, rows }) => ({
     title,
     columns: columnsOf([noun, ...columns.map((column) => column.title)], 'left'),
