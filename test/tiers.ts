@@ -62,6 +62,7 @@ export const FULL_ONLY = [
   'test/strategies/kit/sold-out-latch.test.ts',
   'test/tasks/delivery.test.ts',
   'test/test-run.test.ts',
+  'test/upgrade.test.ts',
   'test/service/tracing.test.ts',
   'test/web/console.test.ts',
   'test/web/shop.test.ts',

@@ -9,6 +9,7 @@ import { appendFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Redis } from 'ioredis';
 import { expect } from 'vitest';
+import type { HistoryRecord } from '../../lab/history.ts';
 import { describeCommit, shortCommit } from '../../lab/kit/machine.ts';
 import { seededRandom } from '../../lab/kit/random.ts';
 import { eventually, post, users } from './client.ts';
@@ -59,7 +60,13 @@ export async function sellThrough(
   if (SEEDS.length > 1) {
     const { strategy } = world;
     const commit = shortCommit(await describeCommit());
-    const line = { commit, fault: name, strategy, seed, pauseMs: Math.round(longestPauseMs(sale.ledger)) };
+    const line = {
+      commit,
+      fault: name,
+      strategy,
+      seed,
+      pauseMs: Math.round(longestPauseMs(sale.ledger.ended('accepted', 'replayed'))),
+    };
     appendFileSync(LOG, `${JSON.stringify(line)}\n`);
   }
 }
@@ -69,13 +76,10 @@ function errors({ history }: Ledger): unknown[] {
   return history.filter(({ status }) => status !== null && status >= 500 && status !== 503);
 }
 
-/** The longest time between two accepted attempts. */
-function longestPauseMs(ledger: Ledger): number {
-  const accepted = ledger
-    .ended('accepted', 'replayed')
-    .map(({ completedUs }) => completedUs! / 1_000)
-    .sort((a, b) => a - b);
-  return Math.max(...accepted.slice(1).map((ms, i) => ms - accepted[i]!));
+/** The longest time between two of them, by when they were answered. */
+export function longestPauseMs(answered: readonly HistoryRecord[]): number {
+  const ms = answered.map(({ completedUs }) => completedUs! / 1_000).sort((a, b) => a - b);
+  return Math.max(...ms.slice(1).map((at, i) => at - ms[i]!));
 }
 
 const IN_REDIS = bySize({

@@ -6,9 +6,10 @@ type Environment = Readonly<Record<string, string>>;
 
 const START_TRIES = 5;
 
-/** A proxy to a server, and the URL through it. Among several servers the service itself chooses, without a proxy. */
+/** A proxy to a server, and the URL through it. Among several servers, or none, the service itself chooses, without a proxy. */
 async function linkTo(url: string): Promise<[TcpProxy, string]> {
-  if (url.includes('+') || url.includes(',')) return [await TcpProxy.open({ port: 1 }), url];
+  if (url === 'none' || url.includes('+') || url.includes(','))
+    return [await TcpProxy.open({ port: 1 }), url];
   const proxy = await TcpProxy.to(url);
   return [proxy, proxy.through(url)];
 }
@@ -22,11 +23,13 @@ export class Service implements AsyncDisposable {
   #inside: TestService | null = null;
   readonly #env: Environment;
   readonly #isProcess: boolean;
+  readonly #folder: string | undefined;
   readonly #log: string[] = [];
 
-  private constructor(env: Environment, isProcess: boolean, links: Service['links']) {
+  private constructor(env: Environment, isProcess: boolean, links: Service['links'], folder?: string) {
     this.#env = env;
     this.#isProcess = isProcess;
+    this.#folder = folder;
     this.links = links;
     this.url = this.#down();
   }
@@ -34,15 +37,17 @@ export class Service implements AsyncDisposable {
   /**
    * @param env with the URLs of the stores, which the service reaches through proxies
    * @param isProcess whether it may die or freeze
+   * @param folder the installation of a process; by default this checkout
    */
   static async open(
     env: { DATABASE_URL: string; REDIS_URL: string } & Environment,
     isProcess: boolean,
+    folder?: string,
   ): Promise<Service> {
     const [postgres, DATABASE_URL] = await linkTo(env.DATABASE_URL);
     const [redis, REDIS_URL] = await linkTo(env.REDIS_URL);
     const through = { LOG_LEVEL: 'info', ...env, DATABASE_URL, REDIS_URL };
-    return new Service(through, isProcess, { postgres, redis });
+    return new Service(through, isProcess, { postgres, redis }, folder);
   }
 
   get pid(): number {
@@ -70,7 +75,7 @@ export class Service implements AsyncDisposable {
   async #launched(): Promise<string> {
     await this.#ended();
     for (let failures = 1; ; failures++) {
-      const run = launch(this.#env);
+      const run = launch(this.#env, this.#folder === undefined ? {} : { folder: this.#folder });
       this.#run = run;
       const url = await run.url;
       if (url !== null) return url;

@@ -74,7 +74,7 @@ export function standIns(folder: string, build = root): string {
   const npm = `#!/bin/sh
 case "$1 $2" in
   'start ') exec node ${quoted(path.join(folder, 'start.mjs'))} ${quoted(path.join(build, 'dist/commands/start.js'))} ;;
-  'run reconcile' | 'run audit') command=$2; shift 2; [ "$1" != -- ] || shift ;;
+  'run reconcile' | 'run audit' | 'run migrate') command=$2; shift 2; [ "$1" != -- ] || shift ;;
   *) echo "not known to the test: npm $*" >&2; exit 1 ;;
 esac
 exec node ${quoted(path.join(build, 'dist/commands/'))}"$command.js" "$@"

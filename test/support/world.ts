@@ -54,7 +54,7 @@ export class World implements AsyncDisposable {
 
   static async open({ services = 1, ...options }: WorldOptions): Promise<World> {
     const world = new World(options, options.stores ?? (await openTestStores()));
-    await Promise.all(Array.from({ length: services }, () => world.#start()));
+    await Promise.all(Array.from({ length: services }, () => world.start()));
     return world;
   }
 
@@ -63,11 +63,13 @@ export class World implements AsyncDisposable {
     return strategies.get(this.strategy)!.description.store !== 'postgres';
   }
 
-  async #start(): Promise<void> {
+  /** Starts one more service. @param folder its installation, of a process; by default this checkout */
+  async start(folder?: string): Promise<Service> {
     const env = { STRATEGY: this.strategy, ...envOf(this.stores), ...this.#env };
-    const service = await Service.open(env, this.#areProcesses);
+    const service = await Service.open(env, this.#areProcesses, folder);
     this.services.push(service);
     await service.start();
+    return service;
   }
 
   /** Where the next request goes: the services take turns. */
