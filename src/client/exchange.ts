@@ -29,7 +29,7 @@ export interface Exchange {
   headers(): Promise<Record<string, string>>;
   /** JSON. */
   readonly body: string | null;
-  /** A result has one of these members: another body is not the service's. */
+  /** A result has one of these members: another body is not the service's. Empty: a result is a 204. */
   readonly has: readonly string[];
   readonly ids: Ids;
   readonly options: CallOptions;
@@ -148,7 +148,8 @@ export async function send(exchange: Exchange): Promise<Received> {
     const tryMs = Math.min(exchange.tryMs, Math.max(0, untilMs - performance.now()));
     const { status, body, afterMs, cause } = await attempt(exchange, tryMs);
     tries++;
-    const isResult = status < 300 && exchange.has.some((name) => name in body);
+    const { has } = exchange;
+    const isResult = has.length === 0 ? status === 204 : status < 300 && has.some((name) => name in body);
     // Null: there was no answer, or something in between answered.
     const slug = /^\/problems\/([\w-]+)$/.exec(String(body.type))?.[1] ?? null;
     const isLater = NOTHING_HAPPENED.has(slug);

@@ -51,7 +51,8 @@ type Call = [
 /** A refusal as the types have it. */
 function refusalOf({ slug, body, mayHaveHappened }: Received): never {
   const { type: _, title: __, status: ___, ...members } = body;
-  return { ...members, kind: slug, mayHaveHappened } as never;
+  const isOverLimit = slug === 'invalid-request' && 'maxPerOrder' in body;
+  return { ...members, kind: isOverLimit ? 'over-limit' : slug, mayHaveHappened } as never;
 }
 
 export class Stampede {
@@ -76,10 +77,7 @@ export class Stampede {
   async placeOrder(saleId: number, body: t.Purchase, options?: CallOptions): Promise<t.PurchaseAnswer> {
     const ids = { saleId, userId: body.userId };
     const received = await this.#send('POST /sales/{saleId}/orders', ids, ['orderId'], { body }, options);
-    if (received.slug !== null) {
-      const isOverLimit = received.slug === 'invalid-request' && 'maxPerOrder' in received.body;
-      return refusalOf(isOverLimit ? { ...received, slug: 'over-limit' } : received);
-    }
+    if (received.slug !== null) return refusalOf(received);
     const order = received.body as unknown as t.PlacedOrder;
     if (order.replayed) return { kind: 'replayed', order };
     return { kind: 'accepted', order, isDurable: received.status !== 202 };
@@ -150,6 +148,30 @@ export class Stampede {
   /** @param units to add; negative: to remove, of those that are not sold */
   restockSale(saleId: number, units: number, options?: AdminOptions): Promise<t.RestockAnswer> {
     return this.#administer('POST /sales/{saleId}/restock', { saleId }, ['id'], { units }, options);
+  }
+
+  /** Cancels all unpaid orders of a sale and refunds the paid ones, in the background: `getSaleRefund` has the progress. Pause the sale first. */
+  refundSale(saleId: number, body: t.Refund = {}, options?: AdminOptions): Promise<t.SaleRefundAnswer> {
+    return this.#administer('POST /sales/{saleId}/refund', { saleId }, ['remaining'], body, options);
+  }
+
+  getSaleRefund(saleId: number, options?: CallOptions): Promise<t.SaleRefundProgress> {
+    return this.#call('GET /sales/{saleId}/refund', { saleId }, ['remaining'], {}, options);
+  }
+
+  /** Waits for units of a sale that has too few. A repeat keeps the place. */
+  joinWaitlist(saleId: number, body: t.Purchase, options?: CallOptions): Promise<t.JoinAnswer> {
+    const ids = { saleId, userId: body.userId };
+    return this.#call('POST /sales/{saleId}/waitlist', ids, ['joinedAt'], { body }, options);
+  }
+
+  /** A customer's place. */
+  getWaitlistEntry(saleId: number, userId: string, options?: CallOptions): Promise<t.WaitlistAnswer> {
+    return this.#call('GET /sales/{saleId}/waitlist/{userId}', { saleId, userId }, ['joinedAt'], {}, options);
+  }
+
+  leaveWaitlist(saleId: number, userId: string, options?: CallOptions): Promise<t.LeaveAnswer> {
+    return this.#call('DELETE /sales/{saleId}/waitlist/{userId}', { saleId, userId }, [], {}, options);
   }
 
   /** Gets a ticket, with AUTH=jwt. @param options `token`: of the customer */

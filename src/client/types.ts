@@ -42,8 +42,9 @@ export interface SaleQuery {
   readonly state?: 'scheduled' | 'open' | 'paused' | 'sold-out' | 'ended';
 }
 
+/** Of an order, and of a place in the waitlist. */
 export interface Purchase {
-  /** With AUTH=jwt the ticket names the customer, and this is ignored. */
+  /** With AUTH=jwt the ticket, or the token, names the customer, and this is ignored. */
   readonly userId: string;
   /** Units, all or none; by default 1. */
   readonly quantity?: number;
@@ -73,6 +74,29 @@ export interface Order extends Omit<PlacedOrder, 'replayed'> {
 export interface Refund {
   /** By default true; otherwise the units leave the stock. */
   readonly returnUnits?: boolean;
+}
+
+/** The progress of the refund of a sale. */
+export interface SaleRefund {
+  readonly saleId: number;
+  readonly returnUnits: boolean;
+  /** Orders that were active when it was requested. */
+  readonly orders: number;
+  /** Those of them that still are. */
+  readonly remaining: number;
+  readonly requestedAt: string;
+  readonly finishedAt: string | null;
+}
+
+export interface WaitlistEntry {
+  readonly saleId: number;
+  readonly userId: string;
+  readonly quantity: number;
+  readonly joinedAt: string;
+  /** 1 is the first; null: the customer was named. */
+  readonly place: number | null;
+  /** When as many units were free. */
+  readonly namedAt: string | null;
 }
 
 export interface PaymentNotification {
@@ -114,7 +138,7 @@ export interface Points {
 /** The problems that an answer can be, with their members: docs/reference/api.md says what each means. */
 export interface Problems
   extends Record<'unauthorized' | 'forbidden' | 'invalid-signature' | 'not-found' | 'key-reused', unknown>,
-    Record<'unknown-sale' | 'unknown-order' | 'sold-out' | 'below-sold', unknown>,
+    Record<'unknown-sale' | 'unknown-order' | 'sold-out' | 'not-sold-out' | 'below-sold', unknown>,
     Record<'too-large' | 'unsupported-media-type', unknown> {
   'invalid-request': { readonly errors?: readonly { readonly path: string; readonly message: string }[] };
   'over-limit': { readonly maxPerOrder: number };
@@ -175,6 +199,16 @@ export type ExtendAnswer = RefundAnswer | Refusal<'beyond-limit'>;
 export type NewSaleAnswer = Answer<Sale, Keyed>;
 export type ChangeAnswer = Answer<Sale, WithBody | Admin | 'unknown-sale'>;
 export type RestockAnswer = Answer<Sale, Keyed | 'unknown-sale' | 'below-sold'>;
+export type SaleRefundAnswer = Answer<SaleRefund, Keyed | 'unknown-sale' | 'invalid-transition'>;
+export type SaleRefundProgress = Answer<SaleRefund, Admin | 'unknown-sale'>;
+export type JoinAnswer =
+  | Answer<WaitlistEntry, WithBody | 'unauthorized' | 'unknown-sale'>
+  | Refusal<'not-sold-out' | 'sale-not-open'>;
+export type WaitlistAnswer = Answer<WaitlistEntry, 'unauthorized' | 'not-found' | 'unknown-sale'>;
+/** Also when the customer was not on the list. */
+export type LeaveAnswer =
+  | { readonly kind: 'done' }
+  | Refusal<'unauthorized' | 'not-found' | 'unknown-sale' | Everywhere>;
 export type TicketAnswer =
   | Answer<Ticket, WithBody | Admin | 'unknown-sale'>
   | Refusal<'proof-required' | 'sold-out' | 'sale-not-open'>;

@@ -113,6 +113,30 @@ it('an order, from the purchase to the refund, and its sale', async () => {
   }
 });
 
+it('a place in the waitlist, and the refund of a sale', async () => {
+  const stampede = direct();
+  const { id: saleId } = await createSale(service.url, 1, { maxPerOrder: 2 });
+  const ann = { userId: 'ann' };
+  expect(await stampede.joinWaitlist(saleId, ann)).toMatchObject({ kind: 'not-sold-out' });
+  const { orderId } = orderOf(await stampede.placeOrder(saleId, { userId: 'ben' }));
+  const entry = { kind: 'done', value: expect.objectContaining({ userId: 'ann', place: 1, namedAt: null }) };
+  expect(await stampede.joinWaitlist(saleId, ann)).toEqual(entry);
+  expect(await stampede.joinWaitlist(saleId, ann)).toEqual(entry);
+  const over = await stampede.joinWaitlist(saleId, { userId: 'cyd', quantity: 3 });
+  expect(over).toMatchObject({ kind: 'invalid-request' });
+  expect(await stampede.getWaitlistEntry(saleId, 'ann')).toEqual(entry);
+  const { stampede: losing } = await behind('lost', 'proxy');
+  expect(await losing.leaveWaitlist(saleId, 'ann')).toMatchObject({ kind: 'done' });
+  expect(await stampede.getWaitlistEntry(saleId, 'ann')).toMatchObject({ kind: 'not-found' });
+  expect(await stampede.getSaleRefund(saleId)).toMatchObject({ kind: 'not-found' });
+  await stampede.changeSale(saleId, { paused: true });
+  expect(await stampede.refundSale(saleId)).toMatchObject({ kind: 'done', value: { saleId, orders: 1 } });
+  await expect
+    .poll(() => stampede.getSaleRefund(saleId))
+    .toMatchObject({ kind: 'done', value: { remaining: 0 } });
+  expect(await stampede.getOrder(orderId)).toMatchObject({ kind: 'done', value: { status: 'cancelled' } });
+});
+
 it('each refusal is a value with its members', async () => {
   const stampede = direct();
   const { id } = await createSale(service.url, 3, { maxPerOrder: 2 });
