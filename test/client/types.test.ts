@@ -14,7 +14,7 @@ import { root } from '../support/samples.ts';
 
 /** Operations of operators and of pages, which the client does not have. */
 const LEFT_OUT = [
-  ...['auditSale', 'exportOrders', 'listUnmatchedPayments'],
+  ...['auditSale', 'exportOrders', 'listUnmatchedPayments', 'listWaitlist', 'readSaleLog'],
   ...['listTasks', 'retryTask', 'discardTask', 'streamSale', 'streamConsole'],
   ...['listStrategies', 'getHealth', 'getReadiness', 'getMetrics'],
 ];
