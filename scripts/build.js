@@ -47,6 +47,7 @@ const laboratory = {
   'programs/bare-server': 'bench/suites/limits/bare-server.ts',
   'programs/lock-client': 'lab/clients/lock-client.ts',
   'programs/proxy-process': 'lab/proxy-process.ts',
+  'programs/shop': 'examples/shop/shop.ts',
   'programs/service-under-lock': 'bench/suites/tasks/service-under-lock.ts',
 };
 const pages = {

@@ -7,7 +7,7 @@ import { FULL_ONLY, IN_BOTH, ON_VALKEY, QUICK_ONLY, TIMED } from './tiers.ts';
 
 const root = fileURLToPath(new URL('../', import.meta.url));
 
-const files = ['src', 'lab', 'bench', 'test', 'lua', 'scripts']
+const files = ['src', 'lab', 'bench', 'test', 'lua', 'scripts', 'examples']
   .flatMap((folder) =>
     readdirSync(path.join(root, folder), { recursive: true, encoding: 'utf8' }).map((f) => `${folder}/${f}`),
   )
@@ -79,6 +79,8 @@ describe('imports', () => {
     /^bench\/race\/.* → bench\/(suites|main)/,
     /^bench\/race\/page\/.* → (?!src\/web\/|bench\/race\/(page\/|view))/,
     /^test\/(?!bench\/).* → bench\//,
+    /^examples\/.* → (?!examples\/|src\/client\/)/,
+    /^(?!examples|test\/examples).* → examples\//,
   ])('leave out %s', (rule) => {
     const importer = new RegExp(`${rule.source.split(' → ')[0]} → `);
     expect(files.some((file) => importer.test(`${file} → `))).toBe(true);

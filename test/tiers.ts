@@ -28,6 +28,7 @@ export const FULL_ONLY = [
   'test/contract/oldest-postgres.test.ts',
   'test/contract/redis-acl.test.ts',
   'test/client/integrate.test.ts',
+  'test/examples/shop.test.ts',
   'test/helm.test.ts',
   'test/http/slow-clients.test.ts',
   'test/http/store-failures.test.ts',

@@ -23,5 +23,6 @@ export function opened<T extends AsyncDisposable | { close(): Promise<unknown> }
       const member: unknown = Reflect.get(part, name);
       return typeof member === 'function' ? member.bind(part) : member;
     },
+    set: (_, name, value) => part !== undefined && Reflect.set(part, name, value),
   });
 }
