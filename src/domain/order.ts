@@ -29,13 +29,16 @@ export interface Order {
   readonly closedAt: string | null;
 }
 
+/** What people call an order: eight of the digits of its id that differ between the orders of a sale. A search for it finds the order. */
+export const orderNumber = (orderId: string): string => orderId.slice(19, 28).toUpperCase();
+
 /** Which orders of a sale a list has, the newest first. */
 export interface OrderQuery {
   readonly limit: number;
   /** Only those that are older than this order. */
   readonly before?: string | undefined;
   readonly status?: OrderStatus | undefined;
-  /** Only those whose customer has this text, in any case, or whose id begins with it. */
+  /** Only those whose customer has this text, in any case, or whose id has it. */
   readonly search?: string | undefined;
 }
 

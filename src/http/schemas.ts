@@ -277,7 +277,7 @@ const orderFilter = {
   status: z.enum(orderStatuses).optional().describe('Only orders in this status'),
   search: searched(
     limits.userIdLength,
-    'Only orders whose customer has this text, or whose id begins with it',
+    'Only orders whose customer or id has this text; the short number on a page is a part of the id',
   ),
 };
 export const exportQuerySchema = z.strictObject(orderFilter);

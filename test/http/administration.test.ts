@@ -1,5 +1,6 @@
 /** What administrators change while a sale runs. */
 import { beforeAll, describe, expect, it } from 'vitest';
+import { orderNumber } from '../../src/domain/order.ts';
 import { attempt, buy, call, cancel, createSale, eventually, patch, post, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
@@ -201,6 +202,8 @@ describe('the orders of a sale', () => {
       (await listOf(`${id}/orders?${query}`)).list.map((one) => one.userId);
     expect(await found('search=ann')).toEqual(['Ann.2', 'ann']);
     expect(await found(`search=${placed[3]!.toUpperCase()}`)).toEqual(['cyd']);
+    expect(orderNumber(placed[3]!)).toMatch(/^[89AB][0-9A-F]{3}-[0-9A-F]{4}$/);
+    expect(await found(`search=${orderNumber(placed[3]!)}`)).toEqual(['cyd']);
     expect(await found('status=cancelled')).toEqual(['bob']);
     expect(await found('status=pending&search=an')).toEqual(['dan', 'Ann.2', 'ann']);
     for (const query of ['limit=0', 'status=new', 'before=1', 'more=1'])

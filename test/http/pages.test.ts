@@ -123,6 +123,29 @@ describe('a page', () => {
       await expect(stores.sql.query(insert, [url]), url).rejects.toThrow('sale_texts_image_url_plain');
   });
 
+  it.each([
+    ['text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8', 'text/html'],
+    ['application/json', 'application/json'],
+    ['application/json, text/html;q=0.9', 'application/json'],
+    ['*/*', 'application/json'],
+    ['', 'application/json'],
+    ['image/png', 'application/json'],
+  ])('of a sale has the address of the sale in the API: Accept %s gets %s', async (accept, type) => {
+    const { id } = await createSale(service.url, 2, { name: 'Two ways' });
+    // Not `call`: the document describes what programs get.
+    const at = (path: string) => fetch(service.url + path, { headers: { accept } });
+    const answer = await at(`/sales/${id}`);
+    expect(answer.headers.get('content-type')).toMatch(type);
+    expect(answer.headers.get('vary')).toContain('Accept');
+    if (type === 'text/html') expect(await answer.text()).toContain('<h1 dir="auto">Two ways</h1>');
+    else expect(await answer.json()).toMatchObject({ id, name: 'Two ways' });
+    const missing = await at('/sales/999999');
+    expect(missing.status).toBe(404);
+    expect(missing.headers.get('content-type')).toMatch(
+      type === 'text/html' ? type : 'application/problem+json',
+    );
+  });
+
   it('escapes names, in its text and in its data', async () => {
     const name = `</script><script>alert("&'")</script><!--`;
     const { id } = await createSale(service.url, 2, { name });

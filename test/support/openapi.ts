@@ -52,7 +52,7 @@ function errorsOf(validator: typeof ofBody, place: string, value: unknown): stri
 }
 
 const GENERIC =
-  /^(date|connection|keep-alive|cache-control|content-(type|length|security-policy)|transfer-encoding|cross-origin-.*|origin-agent-cluster|referrer-policy|x-.*)$/;
+  /^(date|connection|keep-alive|cache-control|content-(type|length|security-policy)|transfer-encoding|cross-origin-.*|origin-agent-cluster|referrer-policy|vary|x-.*)$/;
 
 export interface Received {
   readonly status: number;

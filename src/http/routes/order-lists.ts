@@ -30,7 +30,7 @@ const order = tagged('Orders');
 export const orderListRoutes = {
   getOrdersOfSale: order('get /sales/{saleId}/orders', 'customer', {
     summary: 'The order of a user in a sale; for administrators, without `userId`, all orders, newest first',
-    description: `The active order of the user, or else the last closed one. \`search\` finds orders whose customer has the text, or whose id begins with it. ${UNCOMMITTED}`,
+    description: `The active order of the user, or else the last closed one. \`search\` finds orders whose customer or id has the text. ${UNCOMMITTED}`,
     query: s.userQuerySchema,
     otherQuery: s.orderListQuerySchema,
     answers: {

@@ -45,10 +45,13 @@ export function missingPage(context: PageContext, assets: Assets): RequestHandle
   const body = notice('There is no such page', CHECK_ADDRESS);
   const html = bodyOf('html', page({ title: 'No such page', current: '', body }));
   return async (req, res, next) => {
-    if (req.method !== 'GET' || req.accepts(['json', 'html']) !== 'html') return next();
+    if (req.method !== 'GET' || !prefersPage(req)) return next();
     send(req, res.status(404), await html);
   };
 }
+
+/** Browsers do. A program asks for JSON, or for anything. */
+const prefersPage = (req: Request): boolean => req.accepts(['json', 'html']) === 'html';
 
 const framed = ({ adminTokens, currency }: PageContext, assets: Assets): Render =>
   frame(assets, adminTokens !== null, currency);
@@ -57,7 +60,13 @@ export function pageRoutes(context: PageContext, assets: Assets): Router {
   const page = framed(context, assets);
   const router = Router();
   router.get('/', listPage(context, page));
-  router.get('/shop/:saleId', salePage(context, page, assets.url('proof-worker.js')));
+  const sale = salePage(context, page, assets.url('proof-worker.js'));
+  router.get('/shop/:saleId', sale);
+  // The address of a sale in the API, opened in a browser.
+  router.get('/sales/:saleId', (req, res, next) => {
+    res.vary('Accept');
+    return prefersPage(req) ? sale(req, res, next) : next();
+  });
   if (context.adminTokens !== null) router.get('/console', consolePage(context, page));
   router.use(assets.router);
   return router;

@@ -54,6 +54,7 @@ export const saleRoutes = {
   }),
   getSale: sale('get /sales/{saleId}', 'anyone', {
     summary: 'One sale',
+    description: 'A browser, whose `Accept` prefers `text/html`, gets the page of the sale.',
     answers: { 200: json(a.saleSchema, 'The sale') },
     handle: async ({ saleId, res }, { reads }) => res.json(await knownSale(reads, saleId)),
   }),

@@ -73,7 +73,7 @@ export function orderTable(postgres: PostgresStore) {
       const { rows } = await pool.query(
         `SELECT ${COLUMNS} FROM orders WHERE sale_id = $1
            AND ($2::uuid IS NULL OR id < $2) AND ($3::text IS NULL OR status = $3)
-           AND ($4::text IS NULL OR strpos(lower(user_id), lower($4)) > 0 OR starts_with(id::text, lower($4)))
+           AND ($4::text IS NULL OR strpos(lower(user_id), lower($4)) > 0 OR strpos(id::text, lower($4)) > 0)
          ORDER BY id DESC LIMIT $5`,
         [saleId, before ?? null, status ?? null, search ?? null, limit],
       );
