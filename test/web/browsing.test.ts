@@ -51,7 +51,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     await using yen = await startService({ ...envOf(stores), CURRENCY: 'JPY' });
     const name = 'سماعات';
     const { id } = await createSale(yen.url, 3, { name, priceCents: 4_900, endsAt: inAnHour() });
-    const right = 'getComputedStyle(document.querySelector("h1, .sale-row a b")).direction';
+    const right = 'getComputedStyle(document.querySelector("h1")).direction';
     for (const javaScriptEnabled of [true, false])
       await visit(
         browser,

@@ -1,8 +1,8 @@
-/** The console in a real browser: what it shows, and what administrators do with it. */
+/** The console in a real browser: an operator's tasks, each by the labels that are visible. */
 import { text } from 'node:stream/consumers';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import { attempt, buy, call, createSale, pay } from '../support/client.ts';
+import { attempt, buy, call, createSale, pay, post } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
@@ -13,105 +13,76 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
   const service = opened(() => startService(envOf(stores)));
   const browser = opened(openBrowser);
 
-  const rowOf = (page: Page, saleId: number) => page.locator('.sale-row', { hasText: `no. ${saleId} ` });
   const saleNow = async (id: number) => (await call(`${service.url}/sales/${id}`)).body;
+  const at = (hash: string) => `${service.url}/console#${hash}`;
+  const press = (page: Page, name: string) => page.getByRole('button', { name, exact: true }).click();
+  const follow = (page: Page, name: string) => page.getByRole('link', { name, exact: true }).click();
+  const says = (page: Page, words: string | RegExp) => page.getByText(words).first().waitFor();
 
-  async function creates(page: Page): Promise<number> {
-    await page.waitForSelector('text=There is no sale yet');
-    await page.click('text=New sale');
-    await inspect(page);
-    await page.fill('input[name=name]', 'Launch');
-    await page.fill('input[name=stock]', '7');
-    await page.click('text=Create the sale');
-    await page.locator('.sale-row', { hasText: 'Launch' }).waitFor();
-    const { rows } = await stores.sql.query("SELECT id, stock FROM sales WHERE name = 'Launch'");
-    expect(rows).toEqual([{ id: expect.any(Number), stock: 7 }]);
-    return rows[0].id;
-  }
-
-  /** Adds units although the first answer is lost, and cuts units. */
-  async function restocks(page: Page, id: number): Promise<void> {
-    const keys: (string | undefined)[] = [];
-    await page.route('**/restock', async (route) => {
-      keys.push(route.request().headers()['idempotency-key']);
-      if (keys.length > 1) return route.continue();
-      expect((await route.fetch()).status()).toBe(200);
-      await route.abort('connectionreset');
-    });
-    const row = rowOf(page, id);
-    await row.locator('input[name=units]').fill('5');
-    await row.locator('button:text("Add")').click();
-    await row.locator('text=12 of 12 left').waitFor();
-    await row.locator('[aria-live] >> text=5 added: the stock is 12').waitFor();
-    expect(keys).toEqual([expect.stringMatching(/^[\w-]{10,}$/), keys[0]]);
-    await row.locator('button:text("Cut")').click();
-    await row.locator('text=7 of 7 left').waitFor();
-    await row.locator('input[name=units]').fill('8');
-    await row.locator('button:text("Cut")').click();
-    await page.waitForSelector('text=has fewer than 8 unsold units');
-  }
-
-  async function changes(page: Page): Promise<void> {
-    const startsAt = '2026-01-01T10:00:00.123Z';
-    const { id } = await createSale(service.url, 7, { name: 'Changing', startsAt });
-    const row = rowOf(page, id);
-    await row.locator('summary:text("Change")').click();
-    await row.locator('input[name=maxPerOrder]').fill('4');
-    await row.locator('input[name=price]').fill('7.50');
-    await inspect(page);
-    await row.locator('text=Save the changes').click();
-    await row.locator('text=up to 4 an order').waitFor();
-    // What was not edited stays, to the millisecond.
-    const changed = { maxPerOrder: 4, priceCents: 750, startsAt, paused: false };
-    expect(await saleNow(id)).toMatchObject(changed);
-    await row.locator('button:text("Pause")').click();
-    await row.locator('.pill:text("Paused")').waitFor();
-    expect(await saleNow(id)).toMatchObject({ ...changed, paused: true });
-    await row.locator('button:text("Resume")').click();
-    await row.locator('.pill:text("On sale")').waitFor();
-    expect(await saleNow(id)).toMatchObject(changed);
-  }
-
-  /** Audits a sale that agrees, and one whose order has no points. */
-  async function audits(page: Page, id: number): Promise<void> {
-    await rowOf(page, id).locator('text=Audit').click();
-    await page.waitForSelector('text=The stores agree');
-    const { id: drifted } = await createSale(service.url, 5);
-    await buy(service.url, drifted, 'ann');
-    await stores.sql.query(`DELETE FROM points_entries WHERE user_id = 'ann'`);
-    await rowOf(page, drifted).locator('text=Audit').click();
-    await rowOf(page, drifted).locator('text=The stores differ').waitFor();
-    await rowOf(page, drifted).locator('text=1 orders have other points entries').waitFor();
-  }
-
-  /** Opens the charts of a sale while customers buy, and then those of another one. */
-  async function watches(page: Page): Promise<void> {
-    const [{ id: first }, { id }] = [await createSale(service.url, 5), await createSale(service.url, 400)];
-    await rowOf(page, first).locator('text=Live').click();
-    await rowOf(page, first).locator('[aria-label="Units left: 5"]').waitFor();
-    await rowOf(page, id).locator('text=Live').click();
-    await expect.poll(() => page.locator('.charts').count()).toBe(1);
-    const sold = rowOf(page, id).locator('svg').first();
-    let n = 0;
-    await expect
-      .poll(async () => {
-        await attempt(service.url, id, `u-${n++}`);
-        return sold.getAttribute('aria-label');
-      })
-      .toMatch(/^Units sold per second: [1-9]/);
-    await expect.poll(() => sold.locator('path').getAttribute('d')).toMatch(/^M\d+ [\d.]+L/);
-    await inspect(page);
-  }
-
-  it('creates a sale, adds and cuts units, changes and audits sales, and shows one of them live', async () => {
+  it('creates the first sale, pauses it, and changes its terms', async () => {
     await visit(browser, `${service.url}/console`, async (page) => {
-      const id = await creates(page);
-      await restocks(page, id);
-      await changes(page);
-      await audits(page, id);
+      await says(page, 'There is no sale yet');
       await inspect(page);
-      await page.waitForSelector('text=Postgres answers');
-      await watches(page);
+      await follow(page, 'New sale');
+      await inspect(page);
+      await page.getByLabel('Name', { exact: true }).fill('Launch');
+      await page.getByLabel('Units', { exact: true }).fill('7');
+      await press(page, 'Create the sale');
+      await says(page, /^Sale no\. \d+ is created$/);
+      const id = Number(new URL(page.url()).hash.replace('#open=', ''));
+      expect(await saleNow(id)).toMatchObject({ name: 'Launch', stock: 7 });
+      await press(page, 'Pause');
+      await says(page, 'The sale is paused');
+      expect(await saleNow(id)).toMatchObject({ paused: true });
+      await press(page, 'Resume');
+      await says(page, 'The sale goes on');
+      const startsAt = '2026-01-01T10:00:00.123Z';
+      await call(`${service.url}/sales/${id}`, {
+        ...{ method: 'PATCH', body: JSON.stringify({ startsAt }) },
+        headers: { 'content-type': 'application/json' },
+      });
+      await follow(page, 'Terms');
+      await page.getByLabel('Most units of an order').fill('4');
+      await page.getByLabel('Price').fill('7.50');
+      await inspect(page);
+      await press(page, 'Save the changes');
+      await says(page, /up to 4 an order/);
+      // What was not edited stays, to the millisecond.
+      expect(await saleNow(id)).toMatchObject({ maxPerOrder: 4, priceCents: 750, startsAt, paused: false });
+    });
+  });
+
+  it('adds units once although the first answer is lost, and cuts units after a preview and a confirmation', async () => {
+    const { id } = await createSale(service.url, 100);
+    for (const user of ['ann', 'bob']) await buy(service.url, id, user);
+    await visit(browser, at(`open=${id}`), async (page) => {
+      const keys: (string | undefined)[] = [];
+      await page.route('**/restock', async (route) => {
+        keys.push(route.request().headers()['idempotency-key']);
+        if (keys.length > 1) return route.continue();
+        expect((await route.fetch()).status()).toBe(200);
+        await route.abort('connectionreset');
+      });
+      const units = page.getByLabel('Units', { exact: true });
+      await units.fill('50');
+      await says(page, 'Stock 100 → 150, 2 sold, 148 left');
+      await press(page, 'Add 50');
+      await says(page, '50 added: the stock is 150');
+      expect(keys).toEqual([expect.stringMatching(/^[\w-]{10,}$/), keys[0]]);
+      await page.getByLabel('Cut units').check();
+      await units.fill('10');
+      await press(page, 'Cut 10…');
+      await page.getByRole('dialog').getByText('Stock 150 → 140, 2 sold, 138 left.').waitFor();
+      await inspect(page);
+      await press(page, 'Go back');
+      expect(await saleNow(id)).toMatchObject({ stock: 150 });
+      await press(page, 'Cut 10…');
+      await press(page, 'Cut 10');
+      await says(page, '10 cut: the stock is 140');
+      await units.fill('139');
+      await says(page, '2 are sold: at most 138 can be cut.');
+      await units.press('Enter'); // does nothing
+      expect([await page.getByRole('dialog').count(), (await saleNow(id)).stock]).toEqual([0, 140]);
     });
   });
 
@@ -127,44 +98,141 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
 
   it('finds orders of a sale, cancels and refunds one and all of them, and exports them', async () => {
     const id = await order();
-    await visit(browser, `${service.url}/console`, async (page) => {
-      const row = rowOf(page, id);
-      const listed = () => row.locator('.order-line b').allTextContents();
-      const problem = { type: '/problems/busy', detail: 'Postgres is away.', reason: 'test' };
-      const [status, contentType, body] = [503, 'application/problem+json', JSON.stringify(problem)];
-      await page.route(`**/sales/${id}/orders?*`, (route) => route.fulfill({ status, contentType, body }));
-      await row.locator('summary:text("Orders")').click();
-      await row.locator('.notice >> text=Postgres is away.').waitFor();
-      await inspect(page);
+    const problem = { type: '/problems/busy', detail: 'Postgres is away.', reason: 'test' };
+    const [status, contentType, body] = [503, 'application/problem+json', JSON.stringify(problem)];
+    const fail = (page: Page) =>
+      page.route(`**/sales/${id}/orders?*`, (route) => route.fulfill({ status, contentType, body }));
+    const use = async (page: Page) => {
+      const listed = () => page.locator('.order-line b').allTextContents();
+      const search = page.getByLabel('Search orders by customer or number');
+      await says(page, 'Postgres is away.');
       await page.unroute(`**/sales/${id}/orders?*`);
-      await row.locator('text=2 for $10.00').waitFor();
-      expect([await listed(), await row.locator('.notice').count()]).toEqual([['dan', 'bob', 'ann'], 0]);
+      await says(page, '2 for $10.00');
+      expect([await listed(), await page.locator('.notice').count()]).toEqual([['dan', 'bob', 'ann'], 0]);
       await inspect(page);
-      await row.locator('input[type=search]').fill('AN');
+      await search.fill('AN');
       await expect.poll(listed).toEqual(['dan', 'ann']);
-      await row.locator('input[type=search]').fill('');
-      await row.locator('select').selectOption('pending');
+      expect(new URL(page.url()).hash).toContain('find=AN');
+      await search.fill('');
+      await page.getByLabel('Status').selectOption('Reserved');
       await expect.poll(listed).toEqual(['bob']);
-      await row.locator('button:text-is("Cancel")').click();
-      await row.locator('text=The order of bob is cancelled').waitFor();
-      await row.locator('text=No order matches').waitFor();
-      await row.locator('select').selectOption('');
-      await row.locator('text=Units of closed orders return').click();
-      await row.locator('[aria-label="Refund the order of ann"]').click();
-      await row.locator('text=The order of ann is refunded').waitFor();
-      await row.locator('text=6 of 7 left').waitFor();
+      await press(page, 'Cancel the order of bob…');
+      await press(page, 'Cancel the order');
+      await says(page, 'The order of bob is cancelled');
+      await says(page, 'No order matches');
+      await page.getByLabel('Status').selectOption('All statuses');
+      await press(page, 'Refund the order of ann…');
+      await page.getByLabel('The units return to the sale').uncheck();
+      await press(page, 'Refund the order');
+      await says(page, 'The order of ann is refunded');
+      expect(await saleNow(id)).toMatchObject({ stock: 7, sold: 1 });
       const download = page.waitForEvent('download');
-      await row.locator('text=Export as CSV').click();
+      await press(page, 'Export as CSV');
       const lines = (await text(await (await download).createReadStream())).split('\r\n').slice(1, -1);
       expect(lines.map((line) => line.split(',')[1])).toEqual(['dan', 'bob', 'ann']);
       await page.route('**/orders.csv*', (route) => route.abort('connectionreset'));
-      await row.locator('text=Export as CSV').click();
-      await row.locator('.notice >> text=The export failed').waitFor();
-      page.on('dialog', (dialog) => dialog.accept());
-      await row.locator('text=Refund all…').click();
-      await row.locator('text=: 1 closed').waitFor();
-      await row.locator('text=6 of 6 left').waitFor();
+      await press(page, 'Export as CSV');
+      await says(page, 'The export failed');
+      await press(page, 'Refund all…');
+      await page.getByLabel('The units return to the sale').uncheck();
+      await press(page, 'Refund all orders');
+      await says(page, /: 1 closed/);
+      expect(await saleNow(id)).toMatchObject({ stock: 6, sold: 0 });
       await inspect(page);
+    };
+    await visit(browser, at(`open=${id}&tab=Orders`), use, {}, fail);
+  });
+
+  it('shows who waits for a sale, who changed it, and whether its stores agree', async () => {
+    const { id } = await createSale(service.url, 1);
+    await buy(service.url, id, 'zoe');
+    for (const userId of ['cyd', 'dan']) await post(`${service.url}/sales/${id}/waitlist`, { userId });
+    await post(`${service.url}/sales/${id}/restock`, { units: -5 });
+    await visit(browser, at(`open=${id}`), async (page) => {
+      await follow(page, 'Waitlist');
+      await says(page, 'Place 2');
+      expect(await page.locator('.order-line b').allTextContents()).toEqual(['cyd', 'dan']);
+      await inspect(page);
+      await follow(page, 'Audit');
+      await says(page, 'cut 5 units');
+      await says(page, '(refused: 409)');
+      await press(page, 'Audit now');
+      await says(page, 'The stores agree');
+      await inspect(page);
+      await stores.sql.query(`DELETE FROM points_entries WHERE user_id = 'zoe'`);
+      await press(page, 'Audit now');
+      await says(page, 'The stores differ');
+      await says(page, '1 orders have other points entries');
+    });
+  });
+
+  it('is used by the keyboard: it searches, walks along the sales, opens one by a link that can be shared, and closes it', async () => {
+    const [{ id }, { id: later }] = [
+      await createSale(service.url, 400, { name: 'Keys one' }),
+      await createSale(service.url, 300, { name: 'Keys two' }),
+    ];
+    const { orderId } = (await buy(service.url, id, 'eve')).body;
+    await visit(browser, `${service.url}/console`, async (page) => {
+      await says(page, 'Keys two');
+      const names = () => page.locator('.sales tbody b').allTextContents();
+      const isFocused = () => page.evaluate<string>('document.activeElement.textContent');
+      await page.keyboard.press('/');
+      await page.keyboard.type('keys');
+      await expect.poll(names).toEqual(['Keys two', 'Keys one']);
+      await press(page, 'Left');
+      await expect.poll(names).toEqual(['Keys one', 'Keys two']);
+      await page.keyboard.press('/');
+      await page.keyboard.press('ArrowDown');
+      await page.keyboard.press('ArrowDown');
+      expect(await isFocused()).toBe('Keys two');
+      await page.keyboard.press('Enter');
+      await says(page, '0 sold');
+      expect(new URL(page.url()).hash).toBe(`#search=keys&sort=Left&open=${later}`);
+      await inspect(page);
+      await page.setViewportSize({ width: 1280, height: 800 });
+      await page.reload();
+      await says(page, '0 sold');
+      await page.keyboard.press('Escape');
+      await expect.poll(isFocused).toBe('Keys two');
+      await page.keyboard.press('/');
+      await page.keyboard.press('Escape');
+      await page.keyboard.type(String(orderId));
+      await page.keyboard.press('Enter');
+      await says(page, '1 for $5.00');
+      expect(await page.locator('.order-line b').allTextContents()).toEqual(['eve']);
+    });
+  });
+
+  it('shows how fast a sale and all sales sell, and the health of the stores', async () => {
+    const { id } = await createSale(service.url, 400);
+    await visit(browser, at(`open=${id}`), async (page) => {
+      let n = 0;
+      for (const chart of ['Units sold per second', 'All sales, units a second'])
+        await expect
+          .poll(async () => {
+            await attempt(service.url, id, `u-${n++}`);
+            return page.getByRole('img', { name: new RegExp(`^${chart}: [1-9.]`) }).count();
+          })
+          .toBe(1);
+      await page.getByText('Postgres and Redis answer · lua').click();
+      await says(page, 'It never oversells');
+      await inspect(page);
+    });
+  });
+
+  it('rehearses: customers buy in a sale that is made for it, audited, refunded and ended', async () => {
+    await visit(browser, `${service.url}/console`, async (page) => {
+      await follow(page, 'Rehearse');
+      await page.getByLabel('Units', { exact: true }).fill('5');
+      await page.getByLabel('Customers', { exact: true }).fill('8');
+      await inspect(page);
+      await press(page, 'Start the rehearsal');
+      await says(page, 'The stores agree');
+      await says(page, '5 accepted, 3 sold-out');
+      const { rows } = await stores.sql.query("SELECT id FROM sales WHERE name = 'Rehearsal'");
+      await expect
+        .poll(async () => await saleNow(rows[0].id))
+        .toMatchObject({ sold: 0, endsAt: expect.any(String) });
     });
   });
 });

@@ -1,25 +1,26 @@
-/** Changes by presses of buttons: one at a time, each with its outcome at its place on the page. */
+/** Changes: one at a time, confirmed where units or money go, each with its outcome in the panel. */
 import { signal } from '@preact/signals';
+import type { ComponentChildren } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
 import type { Answer } from '../ui/answers.ts';
-import { Notice } from '../ui/parts.tsx';
+import { Live, Notice } from '../ui/parts.tsx';
+import { param } from './address.ts';
+import { failureOf } from './list.tsx';
 import { press } from './token.ts';
 
-/** Such as `new`, `sale 7` and `orders 7`. */
-type Place = string;
-
 interface Result {
-  readonly at: Place;
+  /** The parameter `open` of its panel. */
+  readonly at: string;
   readonly tone: 'good' | 'bad';
   readonly title: string;
   readonly text?: string;
 }
 /** The outcome of the latest change. */
-export const result = signal<Result | null>(null);
+const result = signal<Result | null>(null);
 /** Whether a change is in progress. */
 export const isActing = signal(false);
 
 interface Action<T> {
-  readonly at: Place;
   readonly path: string;
   readonly body: object;
   readonly method?: 'PATCH';
@@ -30,37 +31,93 @@ interface Action<T> {
 }
 
 /** Sends a change, unless one is in progress. @returns what it changed; null: it was not sent, or failed */
-export async function act<T>({ at, path, body, method, titleOf, refresh }: Action<T>): Promise<T | null> {
+export async function act<T>({ path, body, method, titleOf, refresh }: Action<T>): Promise<T | null> {
   if (isActing.value) return null;
   isActing.value = true;
   const answer = await press<T>(path, body, method);
-  show(at, answer, titleOf);
+  if (answer.kind === 'ok') succeeded(titleOf(answer.body));
+  else failed('The request failed', answer);
   await refresh();
   isActing.value = false;
   return answer.kind === 'ok' ? answer.body : null;
 }
 
-/** Shows the outcome of a request. */
-export function show<T>(at: Place, answer: Answer<T>, titleOf: (body: T) => string): void {
-  const lost = 'No response came. Check the figures before you try again.';
-  result.value =
-    answer.kind === 'ok'
-      ? { at, tone: 'good', title: titleOf(answer.body) }
-      : failed(at, 'The request failed', answer.kind === 'problem' ? answer.detail : lost);
+/** @param at of another panel */
+export function succeeded(title: string, at = param('open')): void {
+  result.value = { at, tone: 'good', title };
 }
 
-export const failed = (at: Place, title: string, text: string): Result => ({ at, tone: 'bad', title, text });
+/** @param why a sentence, or the answer */
+export function failed(title: string, why: string | Answer<unknown>): void {
+  const lost = 'No response came. Check the figures before you try again.';
+  const text = typeof why === 'string' ? why : why.kind === 'lost' ? lost : (failureOf(why) ?? '');
+  result.value = { at: param('open'), tone: 'bad', title, text };
+}
 
-/** Announced by screen readers. */
-export function ResultAt({ place }: { place: Place }) {
+/** The outcome of the latest change of the panel, which screen readers announce. */
+export function Outcome() {
   const { at, tone = 'bad', title = '', text } = result.value ?? {};
   return (
-    <div aria-live="polite">
-      {at === place && (
+    <Live>
+      {at === param('open') && (
         <Notice tone={tone} title={title}>
           {text}
         </Notice>
       )}
-    </div>
+    </Live>
+  );
+}
+
+interface Question {
+  readonly title: string;
+  readonly text: ComponentChildren;
+  /** The label of the button that confirms. */
+  readonly yes: string;
+  /** A checkbox, checked at first. */
+  readonly option?: string;
+}
+const asked = signal<(Question & { resolve(answer: { readonly option: boolean } | null): void }) | null>(
+  null,
+);
+
+/** Asks before a change. @returns null: not confirmed */
+export const confirmed = (question: Question) =>
+  new Promise<{ readonly option: boolean } | null>((resolve) => {
+    asked.value = { ...question, resolve };
+  });
+
+export function Confirmation() {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const question = asked.value;
+  useEffect(() => {
+    if (question !== null) dialog.current!.showModal();
+  }, [question]);
+  if (question === null) return null;
+  const close = ({ currentTarget }: { currentTarget: HTMLDialogElement }) => {
+    const option = currentTarget.querySelector('input')?.checked ?? true;
+    asked.value = null;
+    question.resolve(currentTarget.returnValue === 'yes' ? { option } : null);
+  };
+  return (
+    <dialog ref={dialog} class="card" aria-labelledby="question" onClose={close}>
+      <form method="dialog" class="stack">
+        <h2 id="question">{question.title}</h2>
+        <p>{question.text}</p>
+        {question.option !== undefined && (
+          <label class="check">
+            <input type="checkbox" defaultChecked />
+            {question.option}
+          </label>
+        )}
+        <div class="row">
+          <button type="submit" value="yes" class="primary">
+            {question.yes}
+          </button>
+          <button type="submit" value="no">
+            Go back
+          </button>
+        </div>
+      </form>
+    </dialog>
   );
 }

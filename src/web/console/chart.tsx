@@ -1,91 +1,79 @@
-/** Charts of the sale that is open, from its own stream: one sample a second, of at most the last three minutes. */
-import { signal, useSignal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
-import type { Sale, SaleEvent } from '../ui/answers.ts';
+/** Lines over time, drawn from the right: the latest value, with gaps where a value is not known. */
+import { useSignal } from '@preact/signals';
 import { compact } from '../ui/format.ts';
-import { listen } from '../ui/stream.ts';
 
-const SAMPLE_MS = 1_000;
-const SHOWN = 180;
+/** A value per step of time; null: not known. */
+export type Series = readonly (number | null)[];
 
-/** The sale whose charts are open. */
-const opened = signal<number | null>(null);
-/** What the stream said last; null: it was cut. */
-type Sample = Pick<SaleEvent, 'sold' | 'remaining'> | null;
-
-export function ChartsOf({ sale }: { sale: Sale }) {
-  const isOpen = opened.value === sale.id;
-  return (
-    <details
-      open={isOpen}
-      onToggle={({ currentTarget }) => {
-        if (currentTarget.open) opened.value = sale.id;
-        else if (opened.value === sale.id) opened.value = null;
-      }}
-    >
-      <summary>Live, 3 minutes</summary>
-      {isOpen && <Charts id={sale.id} />}
-    </details>
-  );
+interface LineProps {
+  readonly values: Series;
+  /** How many values fill the width. */
+  readonly length: number;
+  readonly label: string;
+  /** The value under the pointer, from the left; null: none. */
+  readonly onPoint?: (n: number | null) => void;
 }
 
-function Charts({ id }: { id: number }) {
-  const samples = useSignal<readonly Sample[]>([]);
-  useEffect(() => {
-    let latest: Sample = null;
-    const end = listen<SaleEvent>(`/sales/${id}/events`, '', {
-      onEvent: (event) => (latest = event),
-      onLive: (isLive) => (latest = isLive ? latest : null),
-    });
-    const timer = setInterval(() => {
-      const isCut = document.visibilityState !== 'visible';
-      samples.value = [...samples.value, isCut ? null : latest].slice(-SHOWN);
-    }, SAMPLE_MS);
-    return () => {
-      clearInterval(timer);
-      end();
-    };
-  }, []);
-  const sold = samples.value.map((sample, n, all) => {
-    const before = all[n - 1];
-    return sample && before ? Math.max(0, sample.sold - before.sold) : null;
-  });
-  const left = samples.value.map((sample) => sample && Math.max(0, sample.remaining));
-  return (
-    <div class="charts">
-      <Chart title="Units sold per second" values={sold} />
-      <Chart title="Units left" values={left} />
-    </div>
-  );
-}
-
-/** A line over time, the latest value at the right, with gaps where a value is not known. */
-function Chart({ title, values }: { title: string; values: readonly (number | null)[] }) {
-  const most = Math.max(1, ...values.map((value) => value ?? 0));
-  const from = SHOWN - values.length;
-  const path = values.map((value, n) => {
+export function Line({ values, length, label, onPoint }: LineProps) {
+  const shown = values.slice(-length);
+  const most = Math.max(1, ...shown.map((value) => value ?? 0));
+  const from = length - shown.length;
+  const path = shown.map((value, n) => {
     if (value === null) return '';
-    const isStart = (values[n - 1] ?? null) === null;
+    const isStart = (shown[n - 1] ?? null) === null;
     return `${isStart ? 'M' : 'L'}${from + n} ${100 - (100 * value) / most}`;
   });
-  const last = values.at(-1) ?? null;
-  const text = last === null ? '–' : compact(last);
+  const point = (event: PointerEvent): void => {
+    const { left, width } = (event.currentTarget as Element).getBoundingClientRect();
+    onPoint?.(Math.round(((event.clientX - left) / width) * (length - 1)) - from);
+  };
   return (
-    <figure class="stack tight">
+    <svg
+      class="line"
+      viewBox={`0 0 ${length - 1} 100`}
+      preserveAspectRatio="none"
+      role="img"
+      aria-label={label}
+      onPointerMove={point}
+      onPointerLeave={() => onPoint?.(null)}
+    >
+      <path d={path.join('')} vector-effect="non-scaling-stroke" />
+    </svg>
+  );
+}
+
+interface ChartProps {
+  readonly title: string;
+  readonly values: Series;
+  /** The most values that it shows; it begins with a sixth of them. */
+  readonly most: number;
+  readonly stepMs: number;
+}
+
+/** A line with its title, the latest value or the one under the pointer, and its greatest. */
+export function Chart({ title, values, most: longest, stepMs }: ChartProps) {
+  const length = Math.min(longest, Math.max(longest / 6, values.length));
+  const pointed = useSignal<number | null>(null);
+  const shown = values.slice(-length);
+  const at = pointed.value !== null && shown[pointed.value] != null ? pointed.value : shown.length - 1;
+  const text = shown[at] == null ? '–' : compact(shown[at]);
+  const agoS = Math.round(((shown.length - 1 - at) * stepMs) / 1_000);
+  const most = Math.max(0, ...shown.map((value) => value ?? 0));
+  return (
+    <figure class="chart">
       <figcaption class="row apart small">
         <span>
           {title} <b>{text}</b>
+          {agoS > 0 && <span class="soft"> {agoS} s ago</span>}
         </span>
-        <span class="soft">max {compact(most)}</span>
+        <span class="soft">
+          {spanText(length * stepMs)}, most {compact(most)}
+        </span>
       </figcaption>
-      <svg
-        viewBox={`0 0 ${SHOWN - 1} 100`}
-        preserveAspectRatio="none"
-        role="img"
-        aria-label={`${title}: ${text}`}
-      >
-        <path d={path.join('')} vector-effect="non-scaling-stroke" />
-      </svg>
+      <Line {...{ values, length, label: `${title}: ${text}`, onPoint: (n) => (pointed.value = n) }} />
     </figure>
   );
 }
+
+const spanText = (ms: number): string =>
+  ms < 60_000 ? `${Math.round(ms / 1_000)} s` : `${(ms / 60_000).toFixed(ms % 60_000 === 0 ? 0 : 1)} min`;

@@ -1,4 +1,4 @@
-/** Health of the service, with advice, and the guarantees of its strategy. Rates, latencies and queues: see the dashboard of Grafana. */
+/** Health of the service in a line, and its troubles with advice. Rates, latencies and queues: see the dashboard of Grafana. */
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import type { Health, Strategies } from '../ui/answers.ts';
@@ -22,8 +22,11 @@ const ADVICE: Readonly<Record<string, string>> = {
 };
 
 export const health = signal<Health | null>(null);
-/** A service on Postgres alone has none. */
-const hasRedis = (): boolean => health.value !== null && 'redis' in health.value.stores;
+
+export const connection = signal<'connecting' | 'live' | 'lost' | 'refused'>('connecting');
+const CONNECTIONS = { connecting: 'Connecting', lost: 'Reconnecting', refused: 'Refused' };
+
+const nameOf = (store: string): string => store[0]!.toUpperCase() + store.slice(1);
 
 /** What is wrong, with advice. */
 export function Troubles() {
@@ -45,86 +48,78 @@ export function Troubles() {
   );
 }
 
-const nameOf = (store: string): string => store[0]!.toUpperCase() + store.slice(1);
-
-export function Stores() {
-  if (health.value === null) return null;
-  const { degraded } = health.value;
-  const stores = Object.entries(health.value.stores);
-  return (
-    <section class="card stack" aria-label="Health">
-      <h2>Health</h2>
-      <div class="row">
-        {stores.map(([name, state]) => (
-          <Pill key={name} tone={state === 'ok' ? 'good' : 'bad'}>
-            {nameOf(name)} {state === 'ok' ? 'answers' : 'does not answer'}
-          </Pill>
-        ))}
-      </div>
-      {degraded.length === 0 && stores.every(([, state]) => state === 'ok') && (
-        <p class="soft small">All stores respond. Background work is up to date.</p>
-      )}
-    </section>
-  );
-}
-
-const GUARANTEES: Readonly<Record<keyof Strategies['strategies'][number]['guarantees'], string>> = {
-  neverOversells: 'Never oversells',
-  neverLoses: 'Never loses a confirmed order',
-  onePerCustomer: 'One order per customer',
-  neverStrands: 'Never says “sold out” while a unit is free',
-  pointsOnce: 'Points exactly once',
-  survivesRedisLoss: 'All of this even if Redis loses its data',
-};
-
 const strategies = signal<Strategies | null>(null);
 
-/** @param isLive whether events arrive: a service that was started again may have another strategy */
-export function Strategy({ isLive }: { isLive: boolean }) {
+/** `Postgres and Redis answer`; `Postgres answers, Redis down`. */
+function textOf(stores: readonly (readonly [name: string, state: string])[]): string {
+  const those = (isOk: boolean) =>
+    stores.filter(([, state]) => (state === 'ok') === isOk).map(([name]) => nameOf(name));
+  const verb = those(true).length === 1 ? 'answers' : 'answer';
+  const up = those(true).length === 0 ? '' : `${those(true).join(' and ')} ${verb}`;
+  const down = those(false).length === 0 ? '' : `${those(false).join(' and ')} down`;
+  return [up, down].filter((text) => text !== '').join(', ');
+}
+
+export function HealthLine() {
+  const isLive = connection.value === 'live';
   useEffect(() => {
-    if (!isLive) return;
+    if (!isLive) return; // a service that was started again may have another strategy
     void asAdmin<Strategies>('/strategies').then((answer) => {
       if (answer.kind === 'ok') strategies.value = answer.body;
     });
   }, [isLive]);
-  if (strategies.value === null) return null;
-  const { active, lock: lockName, strategies: all, locks } = strategies.value;
-  const strategy = all.find(({ name }) => name === active)!;
-  const lock = strategy.usesLock ? locks.find(({ name }) => name === lockName) : undefined;
+  const stores = Object.entries(health.value?.stores ?? {});
+  const isWell = stores.every(([, state]) => state === 'ok') && health.value?.degraded.length === 0;
   return (
-    <section class="card stack" aria-label="Strategy">
-      <div class="row apart">
-        <h2>
-          Strategy <code>{active}</code>
-        </h2>
-        <span class="label">decides in {strategy.store === 'redis' ? 'Redis' : 'Postgres'}</span>
-      </div>
-      <p class="small soft">{strategy.summary}</p>
-      <ul class="checks">
-        {Object.entries(GUARANTEES).map(([key, text]) => {
-          if (key === 'survivesRedisLoss' && !hasRedis()) return null;
-          const holds = strategy.guarantees[key as keyof typeof GUARANTEES];
-          return (
-            <li key={key} class={holds ? 'yes' : 'no'}>
-              <span class="unseen">{holds ? 'Yes: ' : 'No: '}</span>
-              {text}
-            </li>
-          );
-        })}
-      </ul>
+    <details class="health">
+      <summary>
+        {connection.value !== 'live' ? (
+          <Pill tone="warn">{CONNECTIONS[connection.value]}</Pill>
+        ) : (
+          <Pill tone={isWell ? 'good' : 'bad'}>{isWell ? 'Healthy' : 'In trouble'}</Pill>
+        )}{' '}
+        <span>
+          {textOf(stores)}
+          {strategies.value !== null && ` · ${strategies.value.active}`}
+        </span>
+      </summary>
+      {strategies.value !== null && <Strategy {...strategies.value} />}
+    </details>
+  );
+}
+
+const PROMISES: Readonly<Record<keyof Strategies['strategies'][number]['guarantees'], string>> = {
+  neverOversells: 'never oversells',
+  neverLoses: 'never loses a confirmed order',
+  onePerCustomer: 'sells one order to a customer',
+  neverStrands: 'never answers “sold out” while a unit is free',
+  pointsOnce: 'awards points exactly once',
+  survivesRedisLoss: 'keeps all this when Redis loses its data',
+};
+
+function Strategy({ active, lock: lockName, strategies: all, locks }: Strategies) {
+  const { summary, store, usesLock, guarantees } = all.find(({ name }) => name === active)!;
+  const lock = usesLock ? locks.find(({ name }) => name === lockName) : undefined;
+  const keys = Object.keys(PROMISES) as (keyof typeof PROMISES)[];
+  const known = keys.filter((key) => key !== 'survivesRedisLoss' || 'redis' in (health.value?.stores ?? {}));
+  const promised = (isKept: boolean) =>
+    known
+      .filter((key) => guarantees[key] === isKept)
+      .map((key) => PROMISES[key])
+      .join('; ');
+  return (
+    <div class="stack tight small">
+      <p>
+        Strategy <code>{active}</code>, which decides in {nameOf(store)}. {summary}
+      </p>
+      <p>It {promised(true)}.</p>
+      {promised(false) !== '' && <p class="bad">Not promised: {promised(false)}.</p>}
       {lock !== undefined && (
-        <>
-          <h3>
-            Under the lock <code>{lock.name}</code>
-          </h3>
-          <p class="small soft">{lock.summary}</p>
-          {lock.flaw !== null && (
-            <Notice tone="warn" title="Known flaw">
-              {lock.flaw}
-            </Notice>
-          )}
-        </>
+        <p>
+          Under the lock <code>{lock.name}</code>. {lock.summary}
+          {lock.flaw !== null && <span class="bad"> Known flaw: {lock.flaw}</span>}
+        </p>
       )}
-    </section>
+    </div>
   );
 }

@@ -1,28 +1,23 @@
-/** The console for administrators: sales, and the health of the service. */
-import { signal } from '@preact/signals';
+/** The console for administrators: a table of sales, the one that is open, and the health of the service. */
 import { render } from 'preact';
-import { useEffect } from 'preact/hooks';
-import type { Health } from '../ui/answers.ts';
+import { useEffect, useRef } from 'preact/hooks';
+import type { Health, Sale } from '../ui/answers.ts';
 import { pageData } from '../ui/api.ts';
-import { Field, Notice, Pill } from '../ui/parts.tsx';
+import { Field, Notice } from '../ui/parts.tsx';
 import { listen } from '../ui/stream.ts';
 import { setClock } from '../ui/time.ts';
-import { health, Stores, Strategy, Troubles } from './health.tsx';
-import { Sales } from './sales.tsx';
+import { act, Confirmation, Outcome, succeeded } from './actions.tsx';
+import { adjust, CLOSED, go, hrefOf, param } from './address.ts';
+import { connection, HealthLine, health, Troubles } from './health.tsx';
+import { Rehearsal } from './rehearsal.tsx';
+import { SalePanel } from './sale.tsx';
+import { SaleForm } from './sale-form.tsx';
+import { refreshSales } from './sales.ts';
+import { Sales } from './table.tsx';
 import { forget, token } from './token.ts';
 import './console.css';
 
 const { needsToken } = pageData<{ readonly needsToken: boolean }>();
-
-type Connection = 'connecting' | 'live' | 'lost' | 'refused';
-const connection = signal<Connection>('connecting');
-
-const PILLS = {
-  connecting: ['plain', 'Connecting'],
-  live: ['good', 'Live'],
-  lost: ['warn', 'Reconnecting'],
-  refused: ['bad', 'Refused'],
-} as const;
 
 function follow(): () => void {
   connection.value = 'connecting';
@@ -41,42 +36,102 @@ function follow(): () => void {
 function Console() {
   const hasAccess = !needsToken || token.value !== '';
   useEffect(() => (hasAccess ? follow() : undefined), [token.value]);
-  const [tone, text] = PILLS[connection.value];
+  const isRefused = connection.value === 'refused';
   return (
     <div class="wide console">
       <div class="row apart">
         <h1>Console</h1>
-        {hasAccess && (
-          <div class="row">
-            <Pill tone={tone}>{text}</Pill>
-            {needsToken && (
-              <button type="button" class="slim" onClick={forget}>
-                Sign out
-              </button>
-            )}
-          </div>
+        {hasAccess && !isRefused && <HealthLine />}
+        {hasAccess && needsToken && (
+          <button type="button" class="slim" onClick={forget}>
+            Sign out
+          </button>
         )}
       </div>
-      {!hasAccess && <SignIn wasRefused={connection.value === 'refused'} />}
-      {hasAccess && connection.value === 'refused' && (
+      {!hasAccess && <SignIn wasRefused={isRefused} />}
+      {hasAccess && isRefused && (
         <Notice tone="bad" title="Only this machine has access">
           No ADMIN_TOKEN is set, and your request came from another machine or through a proxy. Set
           ADMIN_TOKEN to sign in from there.
         </Notice>
       )}
-      {hasAccess && connection.value !== 'refused' && (
-        <>
-          <Troubles />
-          <Sales />
-          <div class="halves">
-            <Stores />
-            <Strategy isLive={connection.value === 'live'} />
-          </div>
-        </>
-      )}
+      {hasAccess && !isRefused && <Board />}
     </div>
   );
 }
+
+function Board() {
+  const open = param('open');
+  const panel = useRef<HTMLElement>(null);
+  const before = useRef(open);
+  useEffect(() => {
+    document.addEventListener('keydown', onKey);
+    return () => document.removeEventListener('keydown', onKey);
+  }, []);
+  // Without that, the next press of Tab starts at the top of the page.
+  useEffect(() => {
+    const rowLink = document.querySelector<HTMLElement>(`.sales a[href$="open=${before.current}"]`);
+    if (open !== '') panel.current?.focus({ preventScroll: true });
+    else if (before.current !== '') rowLink?.focus();
+    before.current = open;
+  }, [open]);
+  return (
+    <>
+      <Troubles />
+      <div class={`board${open === '' ? '' : ' has-panel'}`}>
+        <Sales />
+        {open !== '' && (
+          <section class="card stack panel" ref={panel} tabIndex={-1} aria-label="Details" key={open}>
+            <a class="button slim close" href={hrefOf(CLOSED)}>
+              Close
+            </a>
+            <Outcome />
+            {open === 'new' ? <NewSale /> : open === 'rehearsal' ? <Rehearsal /> : <SalePanel id={open} />}
+          </section>
+        )}
+      </div>
+      <Confirmation />
+    </>
+  );
+}
+
+/** `/` searches, arrows walk along the rows, Enter opens, Escape closes. */
+function onKey(event: KeyboardEvent): void {
+  const target = event.target as HTMLElement;
+  const search = document.getElementById('search') as HTMLInputElement | null;
+  const isTyping = target.matches('input, select, textarea');
+  if (event.ctrlKey || event.metaKey || event.altKey || target.closest('dialog')) return;
+  if (event.key === 'Escape') {
+    if (target === search && search.value !== '') adjust({ search: '' });
+    else if (param('open') !== '') go(CLOSED);
+    else target.blur();
+  } else if (event.key === '/' && !isTyping) search?.focus();
+  else if (
+    /^Arrow(Up|Down)$/.test(event.key) &&
+    (target === search || !isTyping) &&
+    !target.closest('.panel')
+  ) {
+    const links = [...document.querySelectorAll<HTMLElement>('.sales tbody a')];
+    links[links.indexOf(target) + (event.key === 'ArrowDown' ? 1 : -1)]?.focus();
+  } else return;
+  event.preventDefault();
+}
+
+const NewSale = () => (
+  <>
+    <h2>New sale</h2>
+    <SaleForm
+      label="Create the sale"
+      onSubmit={async (body) => {
+        const titleOf = ({ id }: Sale) => `Sale no. ${id} is created`;
+        const created = await act<Sale>({ path: '/sales', body, titleOf, refresh: refreshSales });
+        if (created === null) return;
+        succeeded(titleOf(created), String(created.id));
+        go({ ...CLOSED, open: created.id });
+      }}
+    />
+  </>
+);
 
 function SignIn({ wasRefused }: { wasRefused: boolean }) {
   return (

@@ -1,48 +1,59 @@
 /** The orders of a sale: search, cancel and refund, one or all, and the export. */
-import { type Signal, useSignal } from '@preact/signals';
+import { useSignal } from '@preact/signals';
 import { orderStatuses } from '../../domain/order.ts';
-import type { Order, Sale, SaleRefund } from '../ui/answers.ts';
+import type { Order, SaleRefund } from '../ui/answers.ts';
 import { bearer } from '../ui/api.ts';
-import { count, dateTime, money } from '../ui/format.ts';
+import { count, money } from '../ui/format.ts';
 import { Bar, Notice, ORDER_PILLS, Pill } from '../ui/parts.tsx';
-import { act, failed, isActing, ResultAt, result } from './actions.tsx';
-import { Filter, type List, ShowOlder, useList, usePoll } from './list.tsx';
+import { act, confirmed, failed, isActing } from './actions.tsx';
+import { adjust, param } from './address.ts';
+import { ShowMore, useList, usePoll } from './list.tsx';
+import type { SaleProps } from './sale.tsx';
+import { distance, Time } from './time.tsx';
 import { asAdmin, token } from './token.ts';
 
-export function OrdersOf({ sale }: { sale: Sale }) {
-  const isOpen = useSignal(false);
-  return (
-    <details onToggle={({ currentTarget }) => (isOpen.value = currentTarget.open)}>
-      <summary>Orders</summary>
-      {isOpen.value && <Orders {...sale} />}
-    </details>
-  );
-}
+const UNITS_RETURN = 'The units return to the sale';
 
-const placeOf = (saleId: number): string => `orders ${saleId}`;
-
-function Orders({ id, name, currency }: Sale) {
-  const list = useList<Order>(`/sales/${id}/orders`);
+export function Orders({ sale: { id, name, currency }, refresh }: SaleProps) {
+  const filter = { search: param('find').trim(), status: param('status') };
+  const list = useList<Order>(`/sales/${id}/orders`, filter);
   const progress = useSignal<SaleRefund | null>(null);
-  const unitsReturn = useSignal(true);
   usePoll(async () => {
     const answer = await asAdmin<SaleRefund>(`/sales/${id}/refund`);
     if (answer.kind === 'ok') progress.value = answer.body;
-  });
-  const { items: orders, failure, filter, refresh } = list;
-  const close = <T,>(path: string, titleOf: (changed: T) => string) =>
-    act<T>({ at: placeOf(id), path, body: { returnUnits: unitsReturn.value }, titleOf, refresh });
-  const closeOne = ({ orderId, userId }: Order) =>
-    close<Order>(
-      `/orders/${orderId}/refund`,
-      ({ status }) => `The order of ${userId} is ${status === 'cancelled' ? 'cancelled' : 'refunded'}`,
-    );
+  }, '');
+  const { items: orders, failure } = list;
+  /** Cancels or refunds, once it is confirmed. */
+  async function close<T>(
+    question: { readonly title: string; readonly text: string; readonly yes: string },
+    path: string,
+    titleOf: (changed: T) => string,
+  ): Promise<void> {
+    const answer = await confirmed({ ...question, option: UNITS_RETURN });
+    if (answer === null) return;
+    const both = async () => void (await Promise.all([list.refresh(), refresh()]));
+    await act<T>({ path, body: { returnUnits: answer.option }, titleOf, refresh: both });
+  }
+  const closeOne = ({ orderId, userId, quantity, amountCents }: Order, verb: string) => {
+    const question = {
+      title: `${verb} the order of ${userId}?`,
+      text: `${count(quantity)} for ${money(amountCents, currency)}, order ${orderId}.`,
+      yes: `${verb} the order`,
+    };
+    const titleOf = ({ status }: Order) =>
+      `The order of ${userId} is ${status === 'cancelled' ? 'cancelled' : 'refunded'}`;
+    return close<Order>(question, `/orders/${orderId}/refund`, titleOf);
+  };
+  const closeAll = () => {
+    const text = 'All unpaid orders are cancelled and all paid ones refunded. Pause the sale first.';
+    const question = { title: `Refund all orders of ${name}?`, text, yes: 'Refund all orders' };
+    return close<SaleRefund>(question, `/sales/${id}/refund`, ({ orders }) => `${count(orders)} to close`);
+  };
   return (
-    <div class="stack orders">
-      <Tools {...{ name, list, unitsReturn }} />
-      <ResultAt place={placeOf(id)} />
+    <>
+      <Search />
       <div aria-live="polite">
-        {orders.value === null && failure.value !== null && (
+        {failure.value !== null && (
           <Notice tone="bad" title="The orders cannot be read">
             {failure.value}
           </Notice>
@@ -52,93 +63,84 @@ function Orders({ id, name, currency }: Sale) {
       {orders.value?.length === 0 && <p class="soft">No order matches.</p>}
       <ul class="rows">
         {orders.value?.map((order) => (
-          <Row key={order.orderId} {...{ order, currency }} onClose={() => closeOne(order)} />
+          <Row key={order.orderId} {...{ order, currency }} onClose={(verb) => closeOne(order, verb)} />
         ))}
       </ul>
       <div class="row">
-        <ShowOlder list={list} of="orders" by={100} />
-        <Export saleId={id} filter={filter.value} />
-        <button
-          type="button"
-          class="slim"
-          aria-disabled={isActing.value}
-          onClick={() => {
-            if (confirm(`${name}: cancel all unpaid orders and refund all paid ones?`))
-              void close<SaleRefund>(`/sales/${id}/refund`, ({ orders }) => `${count(orders)} to close`);
-          }}
-        >
+        <ShowMore list={list} />
+        <button type="button" class="slim" onClick={() => exportOrders(id, filter)}>
+          Export as CSV
+        </button>
+        <button type="button" class="slim" aria-disabled={isActing.value} onClick={closeAll}>
           Refund all…
         </button>
       </div>
-    </div>
+    </>
   );
 }
 
-interface ToolsProps {
-  readonly name: string;
-  readonly list: List<Order>;
-  readonly unitsReturn: Signal<boolean>;
-}
-
-/** Which orders are listed, and what becomes of the units of those that are closed. */
-function Tools({ name, list, unitsReturn }: ToolsProps) {
-  const label = `Search orders of ${name} by customer or id`;
-  const options = (
-    <>
+const Search = () => (
+  <div class="row filter">
+    <input
+      type="search"
+      maxLength={64}
+      placeholder="Customer or order number"
+      aria-label="Search orders by customer or number"
+      value={param('find')}
+      onInput={({ currentTarget }) => adjust({ find: currentTarget.value })}
+    />
+    <select aria-label="Status" onChange={({ currentTarget }) => adjust({ status: currentTarget.value })}>
       <option value="">All statuses</option>
       {orderStatuses.map((status) => (
-        <option key={status} value={status}>
+        <option key={status} value={status} selected={status === param('status')}>
           {ORDER_PILLS[status][1]}
         </option>
       ))}
-    </>
-  );
-  return (
-    <Filter
-      list={list}
-      search={{ placeholder: 'Customer or order', label, maxLength: 64 }}
-      select={{ name: 'status', label: 'Status', options }}
-    >
-      <label class="check">
-        <input
-          type="checkbox"
-          checked={unitsReturn.value}
-          onChange={({ currentTarget }) => (unitsReturn.value = currentTarget.checked)}
-        />
-        Units of closed orders return to the sale
-      </label>
-    </Filter>
-  );
-}
+    </select>
+  </div>
+);
 
-function Row({ order, currency, onClose }: { order: Order; currency: string; onClose: () => void }) {
-  const [tone, text] = ORDER_PILLS[order.status];
-  const verb = { pending: 'Cancel', paid: 'Refund' }[order.status as 'pending' | 'paid'];
+function Row({
+  order,
+  currency,
+  onClose,
+}: {
+  order: Order;
+  currency: string;
+  onClose: (verb: string) => void;
+}) {
+  const { status, userId, orderId, quantity, amountCents, createdAt, expiresAt } = order;
+  const [tone, text] = ORDER_PILLS[status];
+  const verb = { pending: 'Cancel', paid: 'Refund' }[status as 'pending' | 'paid'];
   return (
     <li class="order-line">
-      <span class="stack tight">
-        <span class="row">
-          <b>{order.userId}</b>
-          <Pill tone={tone}>{text}</Pill>
-        </span>
-        <code class="small soft">{order.orderId}</code>
+      <span class="row">
+        <b>{userId}</b>
+        <Pill tone={tone}>{text}</Pill>
       </span>
       <span class="small">
-        {count(order.quantity)} for {money(order.amountCents, currency)}
-        <br />
-        <span class="soft">{dateTime(order.createdAt)}</span>
+        {count(quantity)} for {money(amountCents, currency)}
       </span>
       {verb !== undefined && (
         <button
           type="button"
           class="slim"
-          aria-label={`${verb} the order of ${order.userId}`}
+          aria-label={`${verb} the order of ${userId}…`}
           aria-disabled={isActing.value}
-          onClick={onClose}
+          onClick={() => onClose(verb)}
         >
-          {verb}
+          {verb}…
         </button>
       )}
+      <span class="label">
+        <Time iso={createdAt} />
+        {status === 'pending' && (
+          <>
+            , expires <Time iso={expiresAt} text={distance(expiresAt)} />
+          </>
+        )}{' '}
+        · <code>{orderId}</code>
+      </span>
     </li>
   );
 }
@@ -147,8 +149,7 @@ function Refunding({ orders, remaining, finishedAt }: SaleRefund) {
   if (finishedAt !== null)
     return (
       <p class="small soft">
-        Refunding all orders ended on <time dateTime={finishedAt}>{dateTime(finishedAt)}</time>:{' '}
-        {count(orders)} closed.
+        All orders were refunded by <Time iso={finishedAt} />: {count(orders)} closed.
       </p>
     );
   return (
@@ -161,38 +162,18 @@ function Refunding({ orders, remaining, finishedAt }: SaleRefund) {
   );
 }
 
-interface ExportProps {
-  readonly saleId: number;
-  readonly filter: Readonly<Record<string, string>>;
-}
-
-const Export = (props: ExportProps) => (
-  <button
-    type="button"
-    class="slim"
-    onClick={async () => {
-      const why = await exportOrders(props);
-      result.value = why === null ? null : failed(placeOf(props.saleId), 'The export failed', why);
-    }}
-  >
-    Export as CSV
-  </button>
-);
-
-/** Downloads the orders that match. A link could not send the token. @returns why it failed; null: it did not */
-async function exportOrders({ saleId, filter }: ExportProps): Promise<string | null> {
-  const cut = 'No complete response came. Try again.';
+/** Downloads the orders that match. A link could not send the token. */
+async function exportOrders(saleId: number, filter: Readonly<Record<string, string>>): Promise<void> {
   try {
-    const query = new URLSearchParams(filter);
+    const query = new URLSearchParams(Object.entries(filter).filter(([, value]) => value !== ''));
     const response = await fetch(`/sales/${saleId}/orders.csv?${query}`, { headers: bearer(token.value) });
-    if (!response.ok) return String((await response.json()).detail ?? cut);
+    if (!response.ok) throw new Error(String(response.status));
     const link = document.createElement('a');
     link.href = URL.createObjectURL(await response.blob());
     link.download = `sale-${saleId}-orders.csv`;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
-    return null;
   } catch {
-    return cut;
+    failed('The export failed', 'No complete response came. Try again.');
   }
 }

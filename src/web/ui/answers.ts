@@ -1,6 +1,7 @@
 /** Answers of the service, as values: also a missing response is one. */
 import type * as z from 'zod';
 import type {
+  auditedActSchema,
   auditSchema,
   orderSchema,
   placedOrderSchema,
@@ -10,6 +11,7 @@ import type {
   saleSchema,
   strategiesSchema,
   ticketSchema,
+  waitlistEntrySchema,
 } from '../../http/answer-schemas.ts';
 import type { ProblemSlug } from '../../http/problems.ts';
 
@@ -20,6 +22,8 @@ export type PlacedOrder = z.output<typeof placedOrderSchema>;
 export type Ticket = z.output<typeof ticketSchema>;
 export type Strategies = z.output<typeof strategiesSchema>;
 export type Audit = z.output<typeof auditSchema>;
+export type AuditedAct = z.output<typeof auditedActSchema>;
+export type WaitlistEntry = z.output<typeof waitlistEntrySchema>;
 type Readiness = z.output<typeof readinessSchema>;
 /** An event of the console. */
 export interface Health extends Pick<Readiness, 'stores'> {
