@@ -77,7 +77,7 @@ describe('imports', () => {
     /^bench\/load\/.* → (src|lab\/(?!history|kit)|bench\/(suites|race|main))/,
     /^bench\/suites\/(\w+)\/.* → bench\/(race|main|suites\/(?!\1\/))/,
     /^bench\/race\/.* → bench\/(suites|main)/,
-    /^bench\/race\/page\/.* → (?!src\/web\/|bench\/race\/(page\/|view))/,
+    /^bench\/race\/page\/.* → (?!src\/web\/|bench\/(race\/(page\/|view)|kit\/labels))/,
     /^test\/(?!bench\/).* → bench\//,
     /^examples\/.* → (?!examples\/|src\/client\/)/,
     /^(?!examples|test\/examples).* → examples\//,

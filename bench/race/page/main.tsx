@@ -185,6 +185,13 @@ function App() {
           <LaneRow key={lane.strategy} lane={lane} race={now} scale={{ oversold, peak, endMs }} />
         ))}
       </div>
+      <ul class="legend small soft" aria-label="Legend">
+        <li class="accepted">units sold a second</li>
+        <li class="over">sold beyond the stock</li>
+        <li class="fault">the fault lasts</li>
+        <li class="recovered">answers again</li>
+        <li class="sold">sold out</li>
+      </ul>
       <p class="small soft">
         Every lane has the same customers in the same order, and stores 1 ms away. All share this machine: the
         race shows correctness and recovery, not speed, which <code>npm run bench</code> measures.

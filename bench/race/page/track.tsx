@@ -1,10 +1,11 @@
 /**
  * The chart of a lane (uPlot): accepted attempts per second above the finish line, oversold units as red blocks below it. Bands
- * show faults; marks show when the lane sold out and when it recovered.
+ * show faults; marks show when the lane sold out and when it recovered. Labels of marks never overlap: see placeLabels.
  */
 import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
+import { placeLabels } from '../../kit/labels.ts';
 import { BIN_MS, type LaneView, oversoldBins, type RaceView } from '../view.ts';
 
 /** The scale that all lanes share. */
@@ -26,7 +27,10 @@ interface TrackProps {
 const ROWS = 7;
 /** Share of the plot below the finish line. */
 const BELOW = 0.42;
-const HEIGHT = 94;
+const FONT = 12;
+/** Above the plot. */
+const LABELS = { rows: 3, height: 14 };
+const HEIGHT = 122;
 const dark = matchMedia('(prefers-color-scheme: dark)');
 const token = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -56,57 +60,79 @@ function drawBlocks(chart: uPlot, { lane, race, scale }: TrackProps): void {
   }
 }
 
-/** The finish line, bands of faults, and marks. */
-function drawMarks(chart: uPlot, { lane, race }: TrackProps): void {
+interface Mark {
+  readonly ms: number;
+  readonly color: string;
+  /** From the longest to the shortest. */
+  readonly texts: readonly string[];
+}
+
+/** When faults struck, and when the lane recovered and sold out. */
+function marksOf({ lane: { outages, allSoldMs }, race: { strikes } }: TrackProps): Mark[] {
+  const seconds = (ms: number) => `${(ms / 1_000).toFixed(1)} s`;
+  const faults = strikes.flatMap(({ struckMs, title }, n): Mark[] => {
+    const { recoveredMs = null } = outages[n] ?? {};
+    const struck = { ms: struckMs, color: '--warn', texts: [title, 'fault'] };
+    if (recoveredMs === null) return [struck];
+    const texts = [`recovered after ${seconds(recoveredMs)}`, 'recovered', seconds(recoveredMs)];
+    return [struck, { ms: struckMs + recoveredMs, color: '--good', texts }];
+  });
+  if (allSoldMs === null) return faults;
+  return [
+    ...faults,
+    { ms: allSoldMs, color: '--soft', texts: [`sold out at ${seconds(allSoldMs)}`, 'sold out'] },
+  ];
+}
+
+/** The finish line, bands of faults, and marks with their labels in the rows above the plot. */
+function drawMarks(chart: uPlot, props: TrackProps): void {
+  const { lane, race } = props;
   const { ctx, bbox } = chart;
   const ratio = devicePixelRatio;
   const x = (ms: number) => chart.valToPos(ms / 1_000, 'x', true);
-  const mark = (ms: number, text: string, color: string, row: number, isLeft = false): void => {
-    ctx.fillStyle = color;
-    ctx.fillRect(x(ms), bbox.top, 1.5 * ratio, bbox.height);
-    const width = ctx.measureText(text).width;
-    const fits = !isLeft && x(ms) + 6 * ratio + width < bbox.left + bbox.width;
-    ctx.fillText(
-      text,
-      fits ? x(ms) + 5 * ratio : x(ms) - width - 5 * ratio,
-      bbox.top + (10 + 13 * row) * ratio,
-    );
-  };
-  ctx.font = `600 ${11 * ratio}px ${token('--sans')}`;
+  const bottom = bbox.top + bbox.height;
+  ctx.font = `600 ${FONT * ratio}px ${token('--sans')}`;
   ctx.textAlign = 'left';
   ctx.textBaseline = 'alphabetic';
-  for (const [n, { struckMs, title }] of race.strikes.entries()) {
-    const { healedMs = null, recoveredMs = null } = lane.outages[n] ?? {};
-    ctx.fillStyle = token('--warn-fill');
-    ctx.globalCompositeOperation = 'destination-over';
-    ctx.fillRect(x(struckMs), bbox.top, x(healedMs ?? race.elapsedMs) - x(struckMs), bbox.height);
-    ctx.globalCompositeOperation = 'source-over';
-    mark(struckMs, title, token('--warn'), 0);
-    if (recoveredMs !== null)
-      mark(
-        struckMs + recoveredMs,
-        `recovered after ${(recoveredMs / 1_000).toFixed(1)} s`,
-        token('--good'),
-        1,
-      );
+  ctx.globalCompositeOperation = 'destination-over';
+  ctx.fillStyle = token('--warn-fill');
+  for (const [n, { struckMs }] of race.strikes.entries()) {
+    const healedMs = lane.outages[n]?.healedMs ?? race.elapsedMs;
+    ctx.fillRect(x(struckMs), bbox.top, x(healedMs) - x(struckMs), bbox.height);
   }
-  if (lane.allSoldMs !== null)
-    mark(
-      lane.allSoldMs,
-      `sold out at ${(lane.allSoldMs / 1_000).toFixed(1)} s`,
-      token('--soft'),
-      4,
-      lane.accepted > race.options.units, // its blocks are to the right
-    );
+  ctx.globalCompositeOperation = 'source-over';
+  const marks = marksOf(props);
+  const texts = ({ texts }: Mark) => texts.map((text) => [text, ctx.measureText(text).width] as const);
+  const labels = marks.map((mark) => ({ at: x(mark.ms), texts: texts(mark) }));
+  const right = chart.ctx.canvas.width;
+  const places = placeLabels(labels, { left: 0, right, rows: LABELS.rows, gap: 5 * ratio });
+  for (const [n, { ms, color }] of marks.entries()) {
+    const place = places[n]!;
+    const top = place === null ? bbox.top : (place.row * LABELS.height + 2) * ratio;
+    ctx.fillStyle = token(color);
+    ctx.fillRect(x(ms), top, 1.5 * ratio, bottom - top);
+    if (place !== null) ctx.fillText(place.text, place.left, top + FONT * ratio);
+  }
   ctx.fillStyle = token('--ink');
   ctx.fillRect(bbox.left, chart.valToPos(0, 'y', true) - ratio / 2, bbox.width, ratio);
 }
 
 function optionsOf(props: { readonly current: TrackProps }, width: number): uPlot.Options {
-  const axis = { stroke: token('--soft'), font: `11px ${token('--sans')}`, ticks: { show: false }, gap: 2 };
+  const axis = {
+    stroke: token('--soft'),
+    font: `${FONT}px ${token('--sans')}`,
+    ticks: { show: false },
+    gap: 2,
+  };
   const above = () => props.current.scale.peak * 1.5;
   return {
-    ...{ width, height: HEIGHT, legend: { show: false }, cursor: { show: false }, padding: [4, 16, 0, 0] },
+    ...{
+      width,
+      height: HEIGHT,
+      legend: { show: false },
+      cursor: { show: false },
+      padding: [LABELS.rows * LABELS.height, 16, 0, 0],
+    },
     scales: {
       x: { time: false, range: () => [0, props.current.scale.endMs / 1_000] },
       y: { range: () => [(-above() * BELOW) / (1 - BELOW), above()] },
@@ -114,7 +140,7 @@ function optionsOf(props: { readonly current: TrackProps }, width: number): uPlo
     axes: [
       { ...axis, size: 17, space: 60, grid: { show: false }, values: (_, at) => at.map((s) => `${s} s`) },
       {
-        ...{ ...axis, size: 34, space: 18, grid: { stroke: token('--line'), width: 1 } },
+        ...{ ...axis, size: 38, space: 18, grid: { stroke: token('--line'), width: 1 } },
         splits: () => [0, props.current.race.options.rate],
         values: (_, at) => at.map((n) => (n === 0 ? '' : `${n}/s`)),
       },
