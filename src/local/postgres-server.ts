@@ -10,7 +10,7 @@ import { POSTGRES_USER, prepareDataFolder, recoveryAdvice } from './postgres-dat
 import { ensureDatabase, urlOf } from './postgres-roles.ts';
 import { markOf } from './processes.ts';
 import { readOrCreateSecret } from './secret.ts';
-import { chooseAccount, createDataFolder, pathWithin, type ServerAccount } from './server-account.ts';
+import { chooseAccount, createDataFolder, pathWithin } from './server-account.ts';
 import { type RunningServer, type ServerKind, startServer, stopOrphans } from './server-start.ts';
 import type { Watcher } from './watcher.ts';
 
@@ -46,14 +46,7 @@ const POSTGRES: ServerKind = {
   portTaken: /could not bind .*: Address already in use/,
 };
 
-interface Prepared {
-  readonly folder: string;
-  readonly log: string;
-  readonly data: string;
-  readonly program: string;
-  readonly account: ServerAccount;
-  readonly password: string;
-}
+type Prepared = Awaited<ReturnType<typeof prepare>>;
 
 const dataFolder = (folder: string) => join(realpathSync(folder), 'data');
 
@@ -61,19 +54,15 @@ const dataFolder = (folder: string) => join(realpathSync(folder), 'data');
 export const stopOrphanedPostgres = (folder: string, say: (line: string) => void): Promise<void> =>
   stopOrphans(POSTGRES, dataFolder(folder), say);
 
-/** Finds the program and the account of a server. @param folder the server's data is in a subfolder @throws LocalStoreError */
-async function findPostgres(folder: string, binaries?: PostgresBinaries) {
-  const { server, major } = binaries ?? (await preparePostgresBinaries());
-  return { ...(await chooseAccount({ server: 'Postgres', folder, program: server })), major };
-}
-
-async function prepare(options: PostgresOptions): Promise<Prepared> {
+async function prepare(options: PostgresOptions) {
   const { say = () => {} } = options;
   createDataFolder(options.folder);
   const folder = realpathSync(options.folder);
   await stopOrphanedPostgres(folder, say);
   const password = options.password ?? readOrCreateSecret(folder);
-  const { account, program, major } = await findPostgres(join(folder, '..'), options.binaries);
+  const { server, major } = options.binaries ?? (await preparePostgresBinaries());
+  const wanted = { server: 'Postgres', folder: dirname(folder), program: server } as const;
+  const { account, program } = await chooseAccount(wanted);
   const data = await prepareDataFolder({
     folder,
     initdb: join(dirname(program), 'initdb'),

@@ -1,13 +1,12 @@
 /**
- * A Redis (or Valkey) on loopback, as a child process. It is ready when it has logged that it listens, its data is loaded, and it answers
- * INFO with the child's pid. Of a damaged AOF its log says how to repair it.
+ * A Redis (or Valkey) on loopback, as a child process. It is ready when it has logged so: it listens then, and its data is loaded. Nothing
+ * is sent before, because another process may have its port. Its log says how to repair a damaged AOF.
  *
  * The password is in a configuration file that only the owner may read, not on the command line. `set-proc-title no` keeps the
  * file's name in the process list, by which the server is identified.
  */
 import { closeSync, fchownSync, openSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
-import { connect } from 'node:net';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { markOf } from './processes.ts';
 import { ensureRedisServer } from './redis-install.ts';
 import {
@@ -17,14 +16,11 @@ import {
   pathWithin,
   type ServerAccount,
 } from './server-account.ts';
-import type { ServerProcess } from './server-process.ts';
 import { type RunningServer, type ServerKind, startServer, stopOrphans } from './server-start.ts';
 import type { Watcher } from './watcher.ts';
 
 export { findRedisServer } from './redis-binary.ts';
 export { ensureRedisServer } from './redis-install.ts';
-
-const PROBE_TIMEOUT_MS = 1_000;
 
 export interface RedisOptions {
   /** Contains data, log and configuration. Created when missing. */
@@ -91,48 +87,15 @@ function writeConfiguration(folder: string, password: string | undefined, accoun
   }
 }
 
-/** The reply of the server on the port to AUTH, INFO and PING; empty on timeout. */
-function probe(port: number, password: string | undefined): Promise<string> {
-  return new Promise((resolve) => {
-    let answer = '';
-    const socket = connect({ host: '127.0.0.1', port });
-    const finish = () => {
-      socket.destroy();
-      resolve(answer);
-    };
-    socket.setTimeout(PROBE_TIMEOUT_MS, finish);
-    socket.on('error', finish);
-    socket.on('close', finish);
-    socket.on('data', (chunk) => {
-      answer += chunk.toString('utf8');
-    });
-    const auth = password === undefined ? [] : [command('AUTH', password)];
-    socket.write([...auth, command('INFO', 'server'), command('PING'), command('QUIT')].join(''));
-  });
-}
-
-const command = (...words: string[]) =>
-  `*${words.length}\r\n${words.map((word) => `$${Buffer.byteLength(word)}\r\n${word}\r\n`).join('')}`;
-
-/** Until the server logs that it listens, another process may have its port: that one is not sent the password. */
-async function isReady(port: number, password: string | undefined, server: ServerProcess): Promise<boolean> {
-  if (!server.output().includes('Ready to accept connections')) return false;
-  const answer = await probe(port, password);
-  return answer.includes(`process_id:${server.pid}\r\n`) && answer.includes('+PONG');
-}
-
-/** Finds the program and the account of a server. @param folder the server's data is in a subfolder @throws LocalStoreError */
-async function findRedis(folder: string, { program, say }: Pick<RedisOptions, 'program' | 'say'> = {}) {
-  const path = program ?? (await ensureRedisServer(say ? { say } : {})).path;
-  return chooseAccount({ server: 'Redis', folder, program: { path, tree: path } });
-}
-
 /** Starts a Redis on a folder and waits until it is ready. */
 export async function startRedisServer(options: RedisOptions): Promise<RedisServer> {
+  const { say = () => {} } = options;
   createDataFolder(options.folder);
   const folder = realpathSync(options.folder);
-  await stopOrphanedRedis(folder, options.say ?? (() => {}));
-  const { account, program } = await findRedis(join(folder, '..'), options);
+  await stopOrphanedRedis(folder, say);
+  const path = options.program ?? (await ensureRedisServer({ say })).path;
+  const wanted = { server: 'Redis', folder: dirname(folder), program: { path, tree: path } } as const;
+  const { account, program } = await chooseAccount(wanted);
   if (account.ids !== null) await changeOwner(folder, account);
   const { password, args = [], environment = {}, watcher } = options;
   const log = join(folder, 'redis.log');
@@ -151,7 +114,7 @@ export async function startRedisServer(options: RedisOptions): Promise<RedisServ
       watcher,
       ...account.ids,
     }),
-    isReady: (process, port) => isReady(port, password, process),
+    isReady: (process) => process.output().includes('Ready to accept connections'),
     failure: (what, tail) =>
       `The local Redis in ${folder} ${what}. Last lines of ${log}:\n${tail}\nIf its data is damaged and not needed, delete ${folder} to start with an empty Redis.`,
   });

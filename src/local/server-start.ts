@@ -29,7 +29,7 @@ export interface ServerStart {
   /** A fixed port; undefined: a free port, chosen for each try. */
   readonly port: number | undefined;
   launch(port: number): LaunchOptions;
-  isReady(server: ServerProcess, port: number): boolean | Promise<boolean>;
+  isReady(server: ServerProcess): boolean;
   /** What it logs while an earlier server holds something, and the message when that goes on. */
   readonly held?: { readonly logged: string; readonly message: string };
   /** Says why it did not start. */
@@ -37,17 +37,10 @@ export interface ServerStart {
 }
 
 /** A running server. */
-export interface RunningServer {
+export interface RunningServer extends Pick<ServerProcess, 'pid' | 'ended' | 'tail' | 'kill'> {
   readonly port: number;
-  readonly pid: number;
-  /** Resolves with a description of how it ended, for any cause. */
-  readonly ended: Promise<string>;
-  /** The last lines of its log. */
-  tail(): string;
   /** Shuts it down in order: committed data, or the AOF, is on disk. */
   stop(): Promise<void>;
-  /** SIGKILL, like a power failure. Only a machine crash loses up to the last second of an AOF. */
-  kill(): Promise<void>;
 }
 
 /** Stops the servers that a killed process left. @param path of their mark @throws LocalStoreError when a live process has one */
@@ -74,7 +67,7 @@ export async function startServer(kind: ServerKind, start: ServerStart): Promise
     const stop = () => server.stop(stopSignal, STOP_TIMEOUT_MS);
     const failure = (what: string) => new LocalStoreError(code, start.failure(what, server.tail()));
     const deadline = performance.now() + START_TIMEOUT_MS;
-    while (server.end() === null && !(await start.isReady(server, port))) {
+    while (server.end() === null && !start.isReady(server)) {
       if (performance.now() > deadline) {
         await stop();
         throw failure(`was not ready after ${START_TIMEOUT_MS / 1000} s`);
