@@ -1,9 +1,7 @@
 /**
  * Installs Redis on a machine without it: with the package manager where that needs no confirmation (root on Debian and Ubuntu,
- * Homebrew), otherwise by an error with the exact command.
- *
- * The installer runs in its own session and logs to a file, so that neither Ctrl-C nor the death of this process leaves a
- * half-configured package. Concurrent processes install one after the other, and the later ones find Redis installed.
+ * Homebrew), otherwise by an error with the exact command. The installer runs in another session and logs to a file, so that neither
+ * Ctrl-C nor the death of this process leaves a half-configured package. Of concurrent processes one installs, and the others wait.
  */
 import { readFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';

@@ -1,17 +1,9 @@
 /**
- * The account that a local server runs as. Started as root, the usual user in containers and on cloud machines, Postgres and
- * Redis run as another account, to which their data then belongs. The first one that can run the program is used:
+ * The account that a local server runs as. Root's servers run as another one, to which their data belongs: the first that can run the program of
+ * the folder's owner (unless root), the account of the server's package, a user id without an account, and `nobody`.
  *
- *   the owner of the folder, unless that is root ──▶ the account that the server's package creates (`postgres`, `redis`)
- *     ──▶ a user id that no account has ──▶ `nobody`
- *
- * Only root may enter the usual folders of root (`/root` has mode 700), and the account need not: on Linux a server is started in
- * its data folder, and finds it as `/proc/self/cwd`. libuv changes the directory before it drops the user id, and the kernel
- * follows that link without a look at the folders above. No other account may enter the folder above the data (mode 700), nor
- * the data itself. A program that the account cannot reach is copied: see program-copy.ts.
- *
- * A user namespace (`unshare --user`) would need neither, but its processes remain root's to the file system.
- * A spawn with uid and gid also drops the supplementary groups.
+ * The account need not be able to enter the folders above the data: on Linux a server is started in its data folder, and finds it as
+ * `/proc/self/cwd`. libuv changes the directory before it drops the user id. A program out of reach is copied: see program-copy.ts.
  */
 import { execFile } from 'node:child_process';
 import { existsSync, lchownSync, mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
