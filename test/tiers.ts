@@ -27,6 +27,7 @@ export const FULL_ONLY = [
   'test/contract/locks-on-cluster.test.ts',
   'test/contract/oldest-postgres.test.ts',
   'test/contract/redis-acl.test.ts',
+  'test/contract/who-may-buy.test.ts',
   'test/client/integrate.test.ts',
   'test/examples/shop.test.ts',
   'test/helm.test.ts',

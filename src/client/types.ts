@@ -25,12 +25,20 @@ export interface Sale {
   readonly paymentWindowS: number | null;
   /** Length of the lottery, seconds; only of a sale that has one. */
   readonly spreadS?: number;
+  /** Names the sales over which a customer is limited; only of a sale with such a limit, as the next one. */
+  readonly limitGroup?: string;
+  /** The most units of a customer in active orders of all sales of the group. */
+  readonly maxPerCustomer?: number;
 }
 
 export interface NewSale
   extends Pick<Sale, 'name' | 'priceCents' | 'stock'>,
     Partial<Pick<Sale, 'startsAt' | 'endsAt' | 'maxPerOrder' | 'paymentWindowS' | 'spreadS'>>,
-    Partial<Pick<Sale, 'description' | 'imageUrl' | 'currency'>> {}
+    Partial<Pick<Sale, 'description' | 'imageUrl' | 'currency'>> {
+  /** With `maxPerCustomer`; null: no limit. */
+  readonly limitGroup?: string | null;
+  readonly maxPerCustomer?: number | null;
+}
 
 export interface SaleChanges extends Partial<Omit<NewSale, 'stock' | 'spreadS'> & Pick<Sale, 'paused'>> {}
 
@@ -145,6 +153,7 @@ export interface Problems
   'invalid-ticket': { readonly reason: 'missing' | 'unsigned' | 'other-sale' | 'expired' };
   'proof-required': { readonly challenge: string; readonly bits: number };
   'not-enough-units': { readonly remaining: number };
+  'customer-limit': { readonly limit: number; readonly left: number };
   'sale-not-open': { readonly reason: 'not-started' | 'ended' | 'paused' };
   'too-early': { readonly notBefore: string };
   'beyond-limit': { readonly latest: string };
@@ -186,7 +195,7 @@ export type PurchaseAnswer =
   /** The customer had an order: of an earlier call, or of a try of this one whose answer was lost. */
   | { readonly kind: 'replayed'; readonly order: PlacedOrder }
   | Refusal<Everywhere | WithBody | 'over-limit' | 'invalid-ticket' | 'unknown-sale'>
-  | Refusal<'sold-out' | 'not-enough-units' | 'sale-not-open' | 'too-early'>;
+  | Refusal<'sold-out' | 'not-enough-units' | 'customer-limit' | 'sale-not-open' | 'too-early'>;
 /** `unmatched`: a payment that changes no order. It is recorded, and listed by `GET /payments/unmatched`. */
 export type PaymentAnswer =
   | Answer<Order, WithBody | Admin | 'invalid-signature'>

@@ -4,10 +4,11 @@
  *   attempt ──▶ strategy.decide ───┬─▶ reserved ──▶ committer ──┬─▶ accepted   (committed in Postgres)
  *                                  │                            ├─▶ replayed   (the customer had an order already)
  *                                  │                            ├─▶ sold-out   (Postgres rejected it: Redis had one unit too many)
+ *                                  │                            ├─▶ customer-limit   (Postgres rejected it; the unit was released)
  *                                  │                            ├─▶ busy       (Postgres was unavailable; the unit was released)
  *                                  │                            └─▶ unknown    (no answer came; the reaper resolves it)
  *                                  ├─▶ accepted   (a strategy of Postgres commits by itself)
- *                                  └─▶ replayed | sold-out | not-open | unknown-sale | busy | unknown
+ *                                  └─▶ replayed | sold-out | customer-limit | not-open | unknown-sale | busy | unknown
  */
 import type { Attempt, Order } from './order.ts';
 
@@ -58,7 +59,15 @@ export type Rejection =
   | UnknownSale
   /** An order of the sale may have `maxPerOrder` units at most. */
   | { readonly kind: 'over-limit'; readonly maxPerOrder: number }
+  | CustomerLimit
   | Busy;
+
+/** A customer may have `limit` units in active orders of a group of sales, and `left` of them, fewer than asked for, are still to be had. */
+export interface CustomerLimit {
+  readonly kind: 'customer-limit';
+  readonly limit: number;
+  readonly left: number;
+}
 
 /** Nothing was written; a retry after a moment may help: a queue was full, a lock timed out, or a store was unavailable. */
 export interface Busy {
@@ -74,6 +83,16 @@ export type NotOpen = 'not-started' | 'ended' | 'paused';
 export function shortage(free: number, quantity: number): NoUnits | null {
   if (free <= 0) return { kind: 'sold-out' };
   return free < quantity ? { kind: 'not-enough-units', remaining: free } : null;
+}
+
+/** Why a customer cannot have as many units more; null: they can. */
+export function beyondLimit(
+  { maxPerCustomer, unitsHeld }: { maxPerCustomer?: number | null; unitsHeld?: number | null },
+  quantity: number,
+): CustomerLimit | null {
+  if (maxPerCustomer == null) return null;
+  const left = Math.max(0, maxPerCustomer - (unitsHeld ?? 0));
+  return quantity > left ? { kind: 'customer-limit', limit: maxPerCustomer, left } : null;
 }
 
 /** A write got no answer: it may have happened. A repeat by the same customer resolves it. */

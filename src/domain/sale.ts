@@ -28,6 +28,10 @@ export interface Sale {
   readonly endsAt: string | null;
   /** Length of the lottery at the start, in seconds; missing: there is none. */
   readonly spreadS?: number;
+  /** Names the sales over which a customer is limited; missing: the sale has no such limit. */
+  readonly limitGroup?: string;
+  /** The most units of a customer in active orders of all sales of the group. */
+  readonly maxPerCustomer?: number;
 }
 
 /** What a customer accepts with an order: it keeps both, however they change. */

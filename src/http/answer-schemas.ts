@@ -68,6 +68,11 @@ export const saleSchema = component('Sale', {
     .nullable()
     .describe('Seconds for which an order may stay unpaid; null: PAYMENT_WINDOW_S'),
   spreadS: z.int().optional().describe('Only of a sale with a lottery'),
+  limitGroup: z.string().optional().describe('Only of a sale that limits the units of a customer'),
+  maxPerCustomer: z
+    .int()
+    .optional()
+    .describe('The most units of a customer in active orders of all sales with this limitGroup'),
 });
 
 export const saleEventSchema = z

@@ -60,6 +60,7 @@ export interface HttpContext {
   readonly reads: Reads;
   readonly lifecycle: Lifecycle;
   readonly refunds: SaleRefunds;
+  readonly confirm: 'durable' | 'accepted';
   /** Null: no event would name its customers. */
   readonly waitlist: Waitlist;
   readonly payments: Payments;

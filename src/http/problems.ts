@@ -109,6 +109,16 @@ export const problems = {
     title: 'Fewer units left than asked for',
     members: { remaining: z.int().min(1).describe('Units that were left') },
   },
+  'customer-limit': {
+    meaning:
+      'the customer would have more units in the sales of a group than allowed (`limit`, and how many are `left`); nothing was reserved. A cancelled order frees its units',
+    status: 409,
+    title: 'The customer has as many units as allowed',
+    members: {
+      limit: z.int().min(1).describe('Units of a customer in active orders of the group'),
+      left: z.int().min(0).describe('Those that the customer may still have'),
+    },
+  },
   'sale-not-open': {
     meaning: 'the sale has not started, has ended, or is paused (`reason`: `not-started`, `ended`, `paused`)',
     repeat: 'change',

@@ -117,6 +117,14 @@ const terms = z.strictObject({
     .max(limits.maxPaymentWindowS)
     .nullable()
     .describe('Seconds for which an order may stay unpaid; null: PAYMENT_WINDOW_S'),
+  limitGroup: userIdSchema
+    .nullable()
+    .meta({ example: 'console-2026' })
+    .describe('With maxPerCustomer: names the sales over which a customer is limited; null: no limit'),
+  maxPerCustomer: units
+    .min(1)
+    .nullable()
+    .describe('The most units of a customer in active orders of all sales with this limitGroup'),
 });
 
 interface Terms {
@@ -124,6 +132,8 @@ interface Terms {
   readonly endsAt?: string | null | undefined;
   readonly priceCents: number;
   readonly maxPerOrder: number;
+  readonly limitGroup: string | null;
+  readonly maxPerCustomer: number | null;
 }
 const isOrdered = ({ startsAt, endsAt }: Pick<Terms, 'startsAt' | 'endsAt'>) =>
   !startsAt || !endsAt || startsAt < endsAt;
@@ -132,6 +142,8 @@ const AMOUNT = {
   path: ['maxPerOrder'],
   error: `times priceCents must be at most ${limits.maxAmountCents}`,
 };
+
+const LIMIT = { path: ['maxPerCustomer'], error: 'and limitGroup need each other' };
 
 export const newSaleSchema = z
   .strictObject({
@@ -144,6 +156,8 @@ export const newSaleSchema = z
     endsAt: terms.shape.endsAt.default(null),
     maxPerOrder: terms.shape.maxPerOrder.default(1),
     paymentWindowS: terms.shape.paymentWindowS.default(null),
+    limitGroup: terms.shape.limitGroup.default(null),
+    maxPerCustomer: terms.shape.maxPerCustomer.default(null),
     spreadS: z
       .int()
       .min(0)
@@ -153,6 +167,7 @@ export const newSaleSchema = z
   })
   .refine(isOrdered, WINDOW)
   .refine((sale: Terms) => sale.priceCents * sale.maxPerOrder <= limits.maxAmountCents, AMOUNT)
+  .refine((sale: Terms) => (sale.limitGroup === null) === (sale.maxPerCustomer === null), LIMIT)
   .meta({ id: 'NewSale' });
 
 export const saleChangesSchema = terms

@@ -5,6 +5,7 @@
  *   accepted                          nothing: the committer acknowledges it
  *   replayed, with the other order    released; the customer keeps that order
  *   too few units, or no such sale    released without those units that Postgres does not have
+ *   the customer's limit is reached   released
  *   retry: decided again              released
  *   busy                              released
  *   unknown                           nothing: the reaper commits it, or finds it committed
@@ -37,6 +38,8 @@ export function fateOf(reservation: ClaimedReservation, result: Result, isPromis
     case 'busy':
       if (!isFirst || isPromised) return { answer: unknown(result.reason), inRedis: 'unclaim' };
       return { answer: result, inRedis: {} };
+    case 'customer-limit':
+      return { answer: isPromised ? unknown(NOT_RELEASED) : result, inRedis: {} };
     default: {
       // What Postgres still has, and more, is reserved or free in Redis: only the rest is too many.
       const remaining = result.kind === 'not-enough-units' ? result.remaining : 0;

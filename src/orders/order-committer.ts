@@ -3,8 +3,8 @@
  *
  *   shared batch ──▶ INSERT_UNHELD ──▶ committed
  *                       └─ left ──▶ batch of the sale ──▶ INSERT_ALL ──▶ committed
- *                                                           └─ an order exists, or units are missing ──▶ INSERT_UP_TO_STOCK
- *   not inserted ──▶ a read says why: an order of the customer, or its own by an earlier try · too few units · no such sale ·
+ *                                      └─ an order exists, units are missing, or a customer's limit is reached ──▶ INSERT_UP_TO_STOCK
+ *   not inserted ──▶ a read says why: an order of the customer, or its own by an earlier try · too few units · its limit · no such sale ·
  *                    its sale was loaded in another epoch since: `retry`, see store/redis/epochs.ts
  *
  * Each reservation is committed under a claim (domain/outcome.ts). No statement starts to take effect after the claim's end,
@@ -12,7 +12,13 @@
  * sets a barrier on its sale (store/late-requests.ts): what it then finds is final.
  */
 import { limits } from '../config/limits.ts';
-import { type ClaimedReservation, type Reservation, type Result, shortage } from '../domain/outcome.ts';
+import {
+  beyondLimit,
+  type ClaimedReservation,
+  type Reservation,
+  type Result,
+  shortage,
+} from '../domain/outcome.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import { isAnswer } from '../store/failures/postgres.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
@@ -148,12 +154,12 @@ function epochsOf(reservations: readonly ClaimedReservation[]): [number[], numbe
   return [saleIds, epochs];
 }
 
-/** Why a sale has no units for a reservation; null: it has. */
+/** Why a reservation gets no units of a sale; null: it does. */
 function rejectionOf(sale: SaleState | null, { epoch, quantity }: ClaimedReservation): Result | null {
   if (sale === null) return { kind: 'unknown-sale' };
   if (sale.epoch !== null && epoch !== null && sale.epoch !== epoch)
     return { kind: 'retry', reason: 'reserved-in-another-epoch' };
-  return shortage(sale.free, quantity);
+  return shortage(sale.free, quantity) ?? beyondLimit(sale, quantity);
 }
 
 function supersede({ mirror, onError }: OrderCommitterContext, { saleId, epoch }: ClaimedReservation): void {

@@ -4,7 +4,7 @@
  *   notification ──known id──▶ the first effect again, or unmatched (conflict) when order or amount differ
  *        └──new──▶ the order, its row locked ──pending──▶ paid; tasks ship it and award its points
  *                       │ other amount: unmatched    ├──paid──▶ another payment: a task refunds it
- *                       │ no such order: unmatched   ├──expired──the units are free, the customer has no other order──▶ paid
+ *                       │ no such order: unmatched   ├──expired──the units are free, the customer has no other order and may have it──▶ paid
  *                       ▼                            │              └──otherwise──▶ refund-due, with a task
  *                  recorded as unmatched             ├──cancelled──▶ refund-due, the same way
  *                                                    └──refund-due──▶ another payment: a task refunds it
@@ -34,7 +34,7 @@ import {
 } from '../domain/payment-notification.ts';
 import type { UnmatchedReason } from '../domain/unmatched-payment.ts';
 import type { Instruments } from '../metrics/instruments.ts';
-import { afterWrite, classifyPostgresError, UNREAD } from '../store/failures/postgres.ts';
+import { afterWrite, classifyPostgresError, isBeyondLimit, UNREAD } from '../store/failures/postgres.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
 import { addAuditEvent } from '../store/postgres/audit-log.ts';
 import { ACTIVE, type OrderTable } from '../store/postgres/orders.ts';
@@ -337,7 +337,8 @@ const REVIVE: Readonly<Record<LocksFirst, string>> = {
 
 /**
  * Gives its units to an expired order.
- * @returns false when too few are free, the customer has another order, or all orders of the sale were refunded since: nothing was changed
+ * @returns false when too few are free, the customer has another order or as many units as the sale allows, or all orders of the sale were
+ *   refunded since: nothing was changed
  */
 async function revive(
   client: pg.PoolClient,
@@ -352,9 +353,15 @@ async function revive(
   );
   if (other.rowCount !== 0) return false;
   await client.query('SAVEPOINT revival');
-  const revived = await client.query(REVIVE[first], [orderId, saleId, quantity]);
-  if (revived.rowCount !== 1) await client.query('ROLLBACK TO SAVEPOINT revival');
-  return revived.rowCount === 1;
+  const isRevived = await client.query(REVIVE[first], [orderId, saleId, quantity]).then(
+    ({ rowCount }) => rowCount === 1,
+    (error) => {
+      if (isBeyondLimit(error)) return false;
+      throw error;
+    },
+  );
+  if (!isRevived) await client.query('ROLLBACK TO SAVEPOINT revival');
+  return isRevived;
 }
 
 /** Replaces the order's changes in the outbox, which were perhaps published, by one that gives it its units if it has none there. */

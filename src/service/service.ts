@@ -9,6 +9,7 @@ import cluster from 'node:cluster';
 import type { RequestListener, Server } from 'node:http';
 import type { Logger } from 'pino';
 import type { Config } from '../config/env.ts';
+import { StartError } from '../config/errors.ts';
 import { limits } from '../config/limits.ts';
 import { createAdminTokens } from '../http/admin.ts';
 import { createApp } from '../http/app.ts';
@@ -103,6 +104,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   measureProcess(reports.instruments);
   const core = await openCore(config, urls, reports, closers);
   await core.strategy.ready?.catch(() => {});
+  if (config.confirm === 'accepted') await refuseLimited(core);
   const { postgres, redis, sales, strategy } = core;
   const tracing = await openTracing(config, core, reports, closers);
 
@@ -132,6 +134,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
     reads,
     paymentSecrets: config.paymentWebhookSecrets,
     currency: config.currency,
+    confirm: config.confirm,
     ledger: ledger(postgres),
     tasks,
     record: (event) => addAuditEvent(postgres.pool, event),
@@ -139,6 +142,15 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
     service: describeService({ ...options, closers }, core, reports),
     onError: onDefect,
   });
+}
+
+/** @throws StartError when a sale limits its customers: a commit checks that, after a 202 */
+async function refuseLimited({ sales }: Core): Promise<void> {
+  const sale = await sales.limited();
+  if (sale === null) return;
+  throw new StartError(
+    `CONFIRM=accepted: sale ${sale.id} has a limitGroup, and the commit checks its limit. End the sale, or use CONFIRM=durable.`,
+  );
 }
 
 /** With ADMIN_PORT, the main server has no administrative routes and accepts no administrator's token. */

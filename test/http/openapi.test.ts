@@ -217,10 +217,10 @@ it('describes what AUTH=jwt answers, also without Postgres', async () => {
   const expectGuarded = (request: string, expected: string | number, body?: unknown, headers = {}) =>
     expectFrom(guarded, request, expected, body, headers);
   const { id } = (await expectGuarded('POST /sales', 201, sale, bearer(ADMIN))).body as { id: number };
-  const ticket = (fromMs = -1_000) =>
+  const ticket = (fromMs = -1_000, saleId = id) =>
     bearer(
       createTickets(serviceKeys([KEY], AUDIENCE)).issue({
-        saleId: id,
+        saleId,
         customer: `ann${fromMs}`,
         notBeforeMs: Date.now() + fromMs,
         expiresMs: Date.now() + 60_000,
@@ -236,6 +236,11 @@ it('describes what AUTH=jwt answers, also without Postgres', async () => {
   await expectGuarded(`POST /sales/${id}/orders`, 'too-early', undefined, ticket(30_000));
   await expectGuarded(`POST /sales/${id}/orders`, 201, undefined, ticket());
   await expectGuarded(`GET /orders/${UNKNOWN}`, 'unauthorized');
+  const limited = { ...sale, limitGroup: 'one', maxPerCustomer: 1 };
+  for (const expected of [201, 'customer-limit'] as const) {
+    const { id } = (await expectGuarded('POST /sales', 201, limited, bearer(ADMIN))).body as { id: number };
+    await expectGuarded(`POST /sales/${id}/orders`, expected, undefined, ticket(-1_000, id));
+  }
   await expectGuarded('GET /users/ben/points', 'not-found', undefined, token);
   const paid = { notificationId: 'n', orderId: UNKNOWN, amountCents: 500 };
   await expectGuarded('POST /payments/notifications', 'invalid-signature', paid);
@@ -310,6 +315,7 @@ switch (problem.type) {
   case '/problems/sale-not-open': why = problem.reason satisfies 'not-started' | 'ended' | 'paused'; break;
   case '/problems/not-enough-units': why = problem.remaining; break;
   case '/problems/too-early': why = Date.parse(problem.notBefore); break;
+  case '/problems/customer-limit': why = problem.left; break;
   default: why = problem satisfies never;
 }
 const same: boolean = first.data.orderId === again.data.orderId;

@@ -47,6 +47,7 @@ export function replyOf(saleId: number, outcome: Outcome): Reply {
     case 'unknown':
     case 'not-enough-units':
     case 'over-limit':
+    case 'customer-limit':
       return rejected(saleId, outcome);
     case 'sold-out':
       return cached(soldOut, saleId, () => rejected(saleId, outcome));
@@ -84,6 +85,11 @@ function rejected(saleId: number, outcome: Exclude<Outcome, { order: PlacedOrder
       const errors = [{ path: 'body.quantity', message: `must be at most ${maxPerOrder}` }];
       const detail = `An order of sale ${saleId} may have at most ${maxPerOrder} units.`;
       return problemReply('invalid-request', detail, { errors, maxPerOrder });
+    }
+    case 'customer-limit': {
+      const { limit, left } = outcome;
+      const detail = `A customer may have ${limit} units of the sales in the group of sale ${saleId}; this one may have ${left} more. Nothing was reserved.`;
+      return problemReply('customer-limit', detail, { limit, left });
     }
     case 'not-open': {
       const { reason } = outcome;

@@ -21,7 +21,14 @@ export const placeOrder = tagged('Orders')('post /sales/{saleId}/orders', 'ticke
       location('order'),
     ),
   },
-  problems: ['invalid-ticket', 'too-early', 'sold-out', 'not-enough-units', 'sale-not-open'],
+  problems: [
+    'invalid-ticket',
+    'too-early',
+    'sold-out',
+    'not-enough-units',
+    'customer-limit',
+    'sale-not-open',
+  ],
   async handle({ saleId, req, res }, { purchases, ticketing }) {
     if (ticketing === null) {
       const { userId, quantity } = parse(purchaseSchema, req.body, 'body');

@@ -28,6 +28,12 @@ export async function knownSale({ sales }: Pick<Reads, 'sales'>, saleId: number)
   return sale;
 }
 
+function uncheckable(): ProblemError {
+  const detail =
+    'CONFIRM=accepted answers before the commit, which checks the limit of a customer: a sale has no limitGroup there.';
+  return new ProblemError('invalid-request', detail);
+}
+
 export const saleRoutes = {
   listSales: sale('get /sales', 'anyone', {
     summary: 'Sales, newest first',
@@ -46,7 +52,8 @@ export const saleRoutes = {
     description: '`priceCents` is in the smallest unit of the currency.',
     body: s.newSaleSchema,
     answers: { 201: json(a.saleSchema, 'The sale', location('sale')) },
-    async handle({ body, key, res }, { sales, strategy }) {
+    async handle({ body, key, res }, { sales, strategy, confirm }) {
+      if (confirm === 'accepted' && body.limitGroup !== null) throw uncheckable();
       const sale = await sales.create(body, key);
       await strategy.load?.(sale);
       res.status(201).location(`/sales/${sale.id}`).json(sale);
@@ -61,10 +68,15 @@ export const saleRoutes = {
   changeSale: sale('patch /sales/{saleId}', 'admin', {
     summary: 'Change a sale, or pause it',
     description:
-      'Once it is answered, no process sells by the old terms. Orders keep their price and their time to pay, also those answered with 202 that are not committed yet. A repeat changes nothing more.',
+      'Once it is answered, no process sells by the old terms. Orders keep their price and their time to pay, also those answered with 202 that are not committed yet. `limitGroup` changes only while the sale has no active orders; a lower `maxPerCustomer` touches none. A repeat changes nothing more.',
     body: s.saleChangesSchema,
     answers: { 200: json(a.saleSchema, 'The sale') },
-    async handle({ saleId, body, res }, { sales, strategy, onStoreError }) {
+    async handle({ saleId, body, res }, { sales, strategy, confirm, onStoreError }) {
+      if (
+        confirm === 'accepted' &&
+        ((body as SaleChanges).limitGroup ?? (await sales.get(saleId))?.limitGroup)
+      )
+        throw uncheckable();
       const sale = await sales.change(saleId, body as SaleChanges);
       if (sale === null) throw unknownSale(saleId);
       if (sale === 'currency-fixed')
@@ -72,8 +84,12 @@ export const saleRoutes = {
           'invalid-request',
           `Sale ${saleId} has orders, whose amounts are in its currency.`,
         );
+      if (sale === 'group-fixed') {
+        const detail = `Sale ${saleId} has active orders, which are counted in its limitGroup. Change maxPerCustomer alone.`;
+        throw new ProblemError('invalid-request', detail);
+      }
       if (sale === 'invalid') {
-        const detail = `Sale ${saleId} would end before it begins, or an order would cost more than ${limits.maxAmountCents}.`;
+        const detail = `Sale ${saleId} would end before it begins, an order would cost more than ${limits.maxAmountCents}, or it would have one of limitGroup and maxPerCustomer only.`;
         throw new ProblemError('invalid-request', detail);
       }
       try {

@@ -27,7 +27,7 @@ const CONFLICTS = new Map([
   ['40P01', 'deadlock'],
   ['26000', 'not-prepared'], // the statement before it on its connection would have prepared it, and failed
   ['ST001', 'deadline-passed'], // by before_deadline
-  ['ST003', 'paused-meanwhile'], // by unless_paused
+  ['ST003', 'sale-changed-meanwhile'], // by unless_paused, in_limit_group
 ]);
 const REASONS = new Map([
   ['55P03', 'lock-timeout'],
@@ -44,8 +44,11 @@ const REASONS = new Map([
 ]);
 /** By the function in_epoch: the sale was loaded in another epoch of Redis after an order was reserved. */
 const ANOTHER_EPOCH = 'ST002';
+/** By the trigger count_customer_units: a customer would have more units than a sale allows. */
+const CUSTOMER_LIMIT = 'ST004';
 const REJECTED = new Set([
   ANOTHER_EPOCH,
+  CUSTOMER_LIMIT,
   'P0001', // an operator's or a trigger's own rejection (RAISE EXCEPTION)
 ]);
 const UNAVAILABLE_CLASSES = new Map([
@@ -187,12 +190,18 @@ export const isDeadlinePassed = (error: unknown): boolean =>
   classifyPostgresError(error).reason === 'deadline-passed';
 
 /**
- * Whether the state of the tables explains why Postgres rejected orders: one exists, units are missing, or a sale was loaded in another epoch
- * of Redis since they were reserved.
+ * Whether the state of the tables explains why Postgres rejected orders: one exists, units are missing, a sale was loaded in another epoch
+ * of Redis since they were reserved, or a customer has as many units as a sale allows.
  */
 export const isOfState = ({ code, constraint }: Rejected): boolean =>
-  code === ANOTHER_EPOCH || OF_STATE.has(constraint ?? '');
+  code === ANOTHER_EPOCH || code === CUSTOMER_LIMIT || OF_STATE.has(constraint ?? '');
 const OF_STATE = new Set(['orders_pkey', 'orders_one_active_per_customer', 'sales_sold_within_stock']);
+
+/** Whether a customer would have more units than a sale allows. */
+export function isBeyondLimit(error: unknown): boolean {
+  const failure = classifyPostgresError(error);
+  return failure.kind === 'rejected' && failure.code === CUSTOMER_LIMIT;
+}
 
 /** Whether Postgres answered with an error: it rolled the statement back, and the connection stays usable. */
 export function isAnswer(error: unknown): boolean {

@@ -30,7 +30,7 @@ export interface OrderInsert {
   readonly name: string;
   /** Common table expressions that `rows` reads. */
   readonly before?: string;
-  /** A SELECT of order id, sale id, user id, quantity, price in cents and the sale's own payment window. */
+  /** A SELECT of order id, sale id, user id, quantity, price in cents, and the sale's own payment window and limit group. */
   readonly rows: string;
   /** Skips an order whose id exists or whose customer has an active order; otherwise such an order fails the statement. */
   readonly skipExisting?: boolean;
@@ -38,7 +38,7 @@ export interface OrderInsert {
   readonly count?: string | null;
   /** For statements on many orders: returns which ids were inserted. Otherwise returns how many. */
   readonly many?: boolean;
-  /** The same, and what `sales.version` of a sale is afterwards: `count` returns it. It is counted before the points are written. */
+  /** With `many`: also what `sales.version` of a sale is afterwards: `count` returns it. It is counted before the points are written. */
   readonly version?: boolean;
 }
 
@@ -50,11 +50,16 @@ export interface Statement {
 /** In the order of sale ids, so that two statements on the same sales do not deadlock. */
 const COUNT_BY_SALE = `
   UPDATE sales SET sold = sold + c.units * before_deadline($6), version = version + 1
-  FROM (SELECT sale_id, sum(quantity)::int AS units FROM placed GROUP BY sale_id ORDER BY sale_id) AS c
+  FROM (SELECT sale_id, sum(quantity)::int AS units, max(limit_group) AS limit_group FROM placed GROUP BY sale_id ORDER BY sale_id) AS c
   WHERE sales.id = c.sale_id`;
+/** The same, after orders were inserted from what was read before: fails if the limit group of a sale was changed since. */
+const COUNT_LATE = COUNT_BY_SALE.replace(
+  'before_deadline($6)',
+  'before_deadline($6) * in_limit_group(sales.limit_group, c.limit_group)',
+);
 
 /** The same, and fails if a sale was paused meanwhile. */
-export const COUNT_UNLESS_PAUSED = COUNT_BY_SALE.replace(
+export const COUNT_UNLESS_PAUSED = COUNT_LATE.replace(
   'before_deadline($6)',
   'before_deadline($6) * unless_paused(paused)',
 );
@@ -63,7 +68,7 @@ export const COUNT_UNLESS_PAUSED = COUNT_BY_SALE.replace(
 const RESERVED_IN =
   'ARRAY(SELECT epoch FROM unnest($7::int[], $8::int[]) AS r (sale_id, epoch) WHERE r.sale_id = sales.id)';
 /** The same, and fails if a sale was loaded in another epoch since. It waits for a load that has begun, and then sees its epoch. */
-const COUNT_IN_EPOCH = COUNT_BY_SALE.replace(
+const COUNT_IN_EPOCH = COUNT_LATE.replace(
   'before_deadline($6)',
   `before_deadline($6) * in_epoch(mirror_epoch, ${RESERVED_IN})`,
 );
@@ -79,8 +84,8 @@ const input = (isReserved: boolean): string => {
 const offer = (isReserved: boolean, sale: string): string =>
   isReserved
     ? `coalesce(input.price_cents, ${sale}.price_cents) AS price_cents,
-       CASE WHEN input.price_cents IS NULL THEN ${sale}.payment_window_s ELSE input.window_s END AS payment_window_s`
-    : `${sale}.price_cents, ${sale}.payment_window_s`;
+       CASE WHEN input.price_cents IS NULL THEN ${sale}.payment_window_s ELSE input.window_s END AS payment_window_s, ${sale}.limit_group`
+    : `${sale}.price_cents, ${sale}.payment_window_s, ${sale}.limit_group`;
 
 /**
  * Inserts all orders of a batch that were reserved, or none.
@@ -115,6 +120,12 @@ export const paymentDeadline = (saleId: string, userId: string, windowS: string)
       AND earlier.status = 'cancelled' AND earlier.expires_at > now()
   ))`;
 
+/**
+ * The order in which triggers count the units of customers, whose rows other sales of a group lock, too: the same in every statement, so that
+ * none of them deadlock. Without a group all keys are null, and rows stay as they are.
+ */
+const BY_CUSTOMER = 'ORDER BY o.limit_group, CASE WHEN o.limit_group IS NOT NULL THEN o.user_id END';
+
 /** Builds the statement. `counted` precedes `earned`: Postgres runs such parts from the last one on, so the sale's row is locked last. */
 export function insertOrders({
   name,
@@ -128,12 +139,13 @@ export function insertOrders({
   const parts = [
     ...(before === undefined ? [] : [before]),
     `placed AS (
-      INSERT INTO orders (id, sale_id, user_id, quantity, status, price_cents, expires_at)
+      INSERT INTO orders (id, sale_id, user_id, quantity, status, price_cents, expires_at, limit_group)
       SELECT o.id, o.sale_id, o.user_id, o.quantity, 'pending', o.price_cents,
-        ${paymentDeadline('o.sale_id', 'o.user_id', 'coalesce(o.window_s, $5)')}
-      FROM (${rows}) AS o (id, sale_id, user_id, quantity, price_cents, window_s)
+        ${paymentDeadline('o.sale_id', 'o.user_id', 'coalesce(o.window_s, $5)')}, o.limit_group
+      FROM (${rows}) AS o (id, sale_id, user_id, quantity, price_cents, window_s, limit_group)
+      ${many ? BY_CUSTOMER : ''}
       ${skipExisting ? 'ON CONFLICT DO NOTHING' : ''}
-      RETURNING id, sale_id, user_id, quantity, price_cents
+      RETURNING id, sale_id, user_id, quantity, price_cents, limit_group
     )`,
     ...(count === null ? [] : [`counted AS (${count})`]),
     `earned AS (
@@ -146,7 +158,8 @@ export function insertOrders({
 }
 
 /** The columns of one order, from a row with the sale's. */
-export const ONE_ORDER_OF_SALE = '$1::uuid, id, $3::text, $4::int, price_cents, payment_window_s';
+export const ONE_ORDER_OF_SALE =
+  '$1::uuid, id, $3::text, $4::int, price_cents, payment_window_s, limit_group';
 /** The row of one order. */
 export const ONE_ORDER = `SELECT ${ONE_ORDER_OF_SALE} FROM sales WHERE id = $2`;
 
@@ -165,7 +178,7 @@ export function insertIf(name: string, condition: string): Statement {
     name,
     before: `counted AS (
       UPDATE sales SET sold = sold + $4::int * before_deadline($6), version = version + 1 WHERE id = $2 AND ${condition}
-      RETURNING id, price_cents, payment_window_s
+      RETURNING id, price_cents, payment_window_s, limit_group
     )`,
     rows: `SELECT ${ONE_ORDER_OF_SALE} FROM counted`,
     count: null,
@@ -177,7 +190,8 @@ export function insertIf(name: string, condition: string): Statement {
  * at its turn takes none, and leaves them to those behind it. The rows of the sales are
  * locked, as an UPDATE of `sold` locks them, so that foreign keys to them are checked meanwhile; after waiting for that
  * lock, `sale` has the row's newest version. A customer with an active order takes no unit, and no INSERT is tried: while that
- * order is being cancelled, an INSERT would wait for the cancellation with the row locked.
+ * order is being cancelled, an INSERT would wait for the cancellation with the row locked. Nor does one who has as many units as the sale's
+ * group allows.
  * @param condition under which a sale sells; other sales are not locked. Missing: the orders were reserved, in the epoch of the sale
  * @param isLimited only orders within the sale's limit
  * @param skipLocked skips the orders of a sale whose row is locked; otherwise waits for it
@@ -202,6 +216,10 @@ interface ByQuantity {
 }
 export type BatchStatement = Statement | ByQuantity;
 
+/** Units of a customer in the sales of a sale's group. */
+export const unitsHeld = (sale: string, user: string): string =>
+  `coalesce((SELECT units FROM customer_units AS c WHERE c.limit_group = ${sale}.limit_group AND c.user_id = ${user}), 0)`;
+
 function insertNewcomers(
   name: string,
   { condition, isMixed, isLimited, skipLocked }: UpToStock & { readonly isMixed: boolean },
@@ -215,7 +233,7 @@ function insertNewcomers(
     name,
     before: `input AS (${input(isReserved)}
     ), sale AS (
-      SELECT id, price_cents, payment_window_s, max_per_order, stock - sold AS free FROM sales
+      SELECT id, price_cents, payment_window_s, limit_group, max_per_customer, max_per_order, stock - sold AS free FROM sales
       WHERE id IN (SELECT sale_id FROM input) AND ${condition ?? IN_EPOCH} ORDER BY id FOR NO KEY UPDATE${skipLocked ? ' SKIP LOCKED' : ''}
     ), newcomers AS (
       SELECT input.id, input.sale_id, input.user_id, input.quantity, ${offer(isReserved, 'sale')}, sale.free, input.place,
@@ -225,12 +243,14 @@ function insertNewcomers(
         SELECT id FROM orders
         WHERE orders.sale_id = input.sale_id AND orders.user_id = input.user_id AND ${ACTIVE} LIMIT 1
       ) AS active ON true
-      WHERE active.id IS NULL
+      WHERE active.id IS NULL AND CASE WHEN sale.limit_group IS NULL THEN true
+        ELSE input.quantity <= sale.max_per_customer - ${unitsHeld('sale', 'input.user_id')} END
     )`,
-    rows: `SELECT id, sale_id, user_id, quantity, price_cents, payment_window_s
+    rows: `SELECT id, sale_id, user_id, quantity, price_cents, payment_window_s, limit_group
       FROM (SELECT *, ${fits} AS fits FROM newcomers) AS n WHERE fits ORDER BY place`,
     skipExisting: true,
     count: `${COUNT_BY_SALE} RETURNING sales.version`,
+    many: true,
     version: true, // the rows of the sales are locked anyway
   });
 }

@@ -1,7 +1,7 @@
 /** What the Postgres strategies read and count in separate statements. Each is prepared once per connection, under its name. */
 import type pg from 'pg';
 import type { Attempt, OrderStatus, PlacedOrderColumns } from '../../domain/order.ts';
-import { IS_OPEN, insertOrders, ONE_ORDER } from './insert-orders.ts';
+import { IS_OPEN, insertOrders, ONE_ORDER, unitsHeld } from './insert-orders.ts';
 import { ACTIVE } from './orders.ts';
 
 /** A sale, by the database's clock at this moment (not at the transaction's start). */
@@ -14,6 +14,10 @@ export interface SaleState {
   readonly maxPerOrder: number;
   /** Of Redis, in which it was last loaded; null: it was not. */
   readonly epoch: number | null;
+  /** The limit of a customer over its group; null: it has none. Absent: it was not read. */
+  readonly maxPerCustomer?: number | null;
+  /** Units of the customer that count for it. */
+  readonly unitsHeld?: number | null;
 }
 
 export const SALE_STATE = `stock - sold AS free, version, paused, max_per_order AS "maxPerOrder", mirror_epoch AS epoch,
@@ -96,7 +100,11 @@ export async function readFor(db: Queryable, attempts: readonly Attempt[]): Prom
     text: `SELECT sale.*, own.id AS own, own.status AS "ownStatus", own.quantity AS "ownQuantity",
              active.id AS active, active.status AS "activeStatus", active.quantity AS "activeQuantity"
            FROM unnest($1::uuid[], $2::int[], $3::text[]) WITH ORDINALITY AS a (id, sale_id, user_id, place)
-           LEFT JOIN LATERAL (SELECT id AS "saleId", ${SALE_STATE} FROM sales WHERE id = a.sale_id LIMIT 1) AS sale ON true
+           LEFT JOIN LATERAL (
+             SELECT id AS "saleId", ${SALE_STATE}, max_per_customer AS "maxPerCustomer",
+               CASE WHEN limit_group IS NOT NULL THEN ${unitsHeld('sales', 'a.user_id')} END AS "unitsHeld"
+             FROM sales WHERE id = a.sale_id LIMIT 1
+           ) AS sale ON true
            LEFT JOIN LATERAL (SELECT id, status, quantity FROM orders WHERE id = a.id LIMIT 1) AS own ON true
            LEFT JOIN LATERAL (
              SELECT id, status, quantity FROM orders WHERE sale_id = a.sale_id AND user_id = a.user_id AND ${ACTIVE} LIMIT 1
@@ -149,13 +157,17 @@ export async function countSold(db: Queryable, { saleId, quantity }: Attempt): P
   });
 }
 
-/** Counts the units as sold if they are free and the sale is open. @returns whether it did */
-export async function countSoldIfFree(db: Queryable, { saleId, quantity }: Attempt): Promise<boolean> {
+/** Counts the units of an order as sold if they are free, the sale is open, and it has the limit group of the order. @returns whether it did */
+export async function countSoldIfFree(
+  db: Queryable,
+  { saleId, quantity, orderId }: Attempt,
+): Promise<boolean> {
   const { rowCount } = await db.query({
     name: 'count-sold-if-free',
     text: `UPDATE sales SET sold = sold + $2, version = version + 1
-           WHERE id = $1 AND sold + $2 <= stock AND max_per_order >= $2 AND ${IS_OPEN}`,
-    values: [saleId, quantity],
+           WHERE id = $1 AND sold + $2 <= stock AND max_per_order >= $2 AND ${IS_OPEN}
+             AND limit_group IS NOT DISTINCT FROM (SELECT limit_group FROM orders WHERE id = $3)`,
+    values: [saleId, quantity, orderId],
   });
   return rowCount === 1;
 }

@@ -22,6 +22,9 @@ export interface NewSale extends GivenTexts {
   readonly spreadS?: number;
   readonly maxPerOrder?: number;
   readonly paymentWindowS?: number | null;
+  /** With `maxPerCustomer`. */
+  readonly limitGroup?: string | null;
+  readonly maxPerCustomer?: number | null;
   /** Left out: that of the service. */
   readonly currency?: string | undefined;
 }
@@ -44,12 +47,14 @@ export function saleTable(postgres: PostgresStore, currency: string) {
     create(given: NewSale, key: IdempotencyKey | null = null) {
       const { name, stock, priceCents, startsAt, endsAt } = given;
       const { spreadS = 0, maxPerOrder = 1, paymentWindowS = null } = given;
+      const { limitGroup = null, maxPerCustomer = null } = given;
       const terms = [name, stock, priceCents, startsAt, endsAt, spreadS, maxPerOrder, paymentWindowS];
       return once(postgres, key, async (client) => {
         const { rows } = await client.query<SaleColumns>(
-          `INSERT INTO sales (name, stock, price_cents, starts_at, ends_at, spread_s, max_per_order, payment_window_s, currency)
-           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING ${COLUMNS}`,
-          [...terms, given.currency ?? currency],
+          `INSERT INTO sales (name, stock, price_cents, starts_at, ends_at, spread_s, max_per_order, payment_window_s, currency,
+             limit_group, max_per_customer)
+           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING ${COLUMNS}`,
+          [...terms, given.currency ?? currency, limitGroup, maxPerCustomer],
         );
         const sale = toSale(rows[0]!);
         return { commit: true, value: { ...sale, ...(await writeTexts(client, sale.id, given)) } };
@@ -57,8 +62,8 @@ export function saleTable(postgres: PostgresStore, currency: string) {
     },
     /**
      * Changes a sale, at once for every statement that locks its row afterwards.
-     * @returns null when it does not exist; `invalid`: its window would end before it begins, or an order be too dear; `currency-fixed`: it
-     * has orders
+     * @returns null when it does not exist; `invalid`: its window would end before it begins, an order be too dear, or it would have one of the
+     *   group and its limit; `currency-fixed`: it has orders; `group-fixed`: it has active ones, which are counted in its group
      */
     async change(saleId: number, changes: SaleChanges) {
       const names = (Object.keys(CHANGEABLE) as (keyof typeof CHANGEABLE)[]).filter(
@@ -82,6 +87,14 @@ export function saleTable(postgres: PostgresStore, currency: string) {
         if (bound !== undefined) return bound;
         throw error;
       }
+    },
+    /** A sale with a limit of customers that has not ended; null: there is none. */
+    async limited() {
+      const rows = await read(
+        'WHERE limit_group IS NOT NULL AND (ends_at IS NULL OR ends_at > now()) LIMIT 1',
+        [],
+      );
+      return rows[0] ?? null;
     },
     async get(saleId: number) {
       return (await read('WHERE id = $1', [saleId]))[0] ?? null;
@@ -181,6 +194,8 @@ const CHANGEABLE: Readonly<Record<Exclude<keyof SaleChanges, keyof Texts>, strin
   paymentWindowS: 'payment_window_s',
   currency: 'currency',
   paused: 'paused',
+  limitGroup: 'limit_group',
+  maxPerCustomer: 'max_per_customer',
 };
 
 const TEXTS = { description: 'description', imageUrl: 'image_url' } as const;
@@ -198,9 +213,11 @@ async function writeTexts(db: Db, saleId: number, given: GivenTexts): Promise<Pa
   return rows[0]!;
 }
 
-const BOUNDS: Readonly<Record<string, 'invalid' | 'currency-fixed'>> = {
+const BOUNDS: Readonly<Record<string, 'invalid' | 'currency-fixed' | 'group-fixed'>> = {
   sales_window_in_order: 'invalid',
   sales_amount_bounded: 'invalid',
+  sales_limit_complete: 'invalid',
+  sales_group_fixed: 'group-fixed',
   sales_currency_fixed: 'currency-fixed',
 };
 
@@ -210,6 +227,7 @@ const STATE = `CASE WHEN ends_at <= now() THEN 'ended' WHEN paused THEN 'paused'
 
 const COLUMNS = `id, name, price_cents AS "priceCents", stock, sold, oversold, starts_at AS "startsAt",
   ends_at AS "endsAt", spread_s AS "spreadS", max_per_order AS "maxPerOrder", paused, payment_window_s AS "paymentWindowS", currency,
+  limit_group AS "limitGroup", max_per_customer AS "maxPerCustomer",
   (SELECT description FROM sale_texts WHERE sale_id = id), (SELECT image_url FROM sale_texts WHERE sale_id = id) AS "imageUrl"`;
 
 const NOW_MS = `floor(extract(epoch FROM clock_timestamp()) * 1000)::float8 AS "nowMs"`;
@@ -234,4 +252,5 @@ const saleIn =
     imageUrl: row.imageUrl,
     currency: row.currency ?? currency,
     ...(row.spreadS > 0 && { spreadS: row.spreadS }),
+    ...(row.limitGroup !== null && { limitGroup: row.limitGroup, maxPerCustomer: row.maxPerCustomer! }),
   });

@@ -4,7 +4,7 @@
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import { type Result, shortage } from '../../domain/outcome.ts';
+import { beyondLimit, type Result, shortage } from '../../domain/outcome.ts';
 import { once } from '../../store/postgres/idempotency.ts';
 import { readFor, type SaleState } from '../../store/postgres/purchases.ts';
 import type { LocksFirst, Strategy, StrategyContext } from '../strategy.ts';
@@ -71,7 +71,8 @@ export function rejectionOf(sale: SaleState | null, { quantity }: Attempt): Resu
   if (sale.notStarted) return { kind: 'not-open', reason: 'not-started' };
   if (sale.ended) return { kind: 'not-open', reason: 'ended' };
   const { free, maxPerOrder } = sale;
-  return quantity > maxPerOrder ? { kind: 'over-limit', maxPerOrder } : shortage(free, quantity);
+  if (quantity > maxPerOrder) return { kind: 'over-limit', maxPerOrder };
+  return shortage(free, quantity) ?? beyondLimit(sale, quantity);
 }
 
 /** Reads what answers an attempt: the customer's order, or why there is none. */

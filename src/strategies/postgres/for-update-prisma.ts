@@ -27,6 +27,7 @@ type LockedSale = SaleState & {
   readonly points: number;
   readonly createdAt: Date;
   readonly expiresAt: Date;
+  readonly limitGroup: string | null;
 };
 
 type Sql = Pick<typeof Prisma, 'raw' | 'sql'>;
@@ -43,7 +44,7 @@ export function create(context: StrategyContext): Strategy {
   async function place({ raw, sql }: Sql, tx: Prisma.TransactionClient, attempt: Attempt): Promise<Tried> {
     const { saleId, userId, orderId, quantity } = attempt;
     const [sale = null] = await tx.$queryRaw<LockedSale[]>`
-      SELECT ${raw(SALE_STATE)}, price_cents AS "priceCents", clock_timestamp() AS "createdAt",
+      SELECT ${raw(SALE_STATE)}, price_cents AS "priceCents", limit_group AS "limitGroup", clock_timestamp() AS "createdAt",
              CASE WHEN ${quantity}::int <= max_per_order THEN points_earned(price_cents * ${quantity}::int) END AS points,
              ${sql(DEADLINE, context.paymentWindowS, userId)} AS "expiresAt"
       FROM sales WHERE id = ${saleId} FOR UPDATE`;
@@ -55,8 +56,8 @@ export function create(context: StrategyContext): Strategy {
     if (order !== null) return existing(attempt, order as Parameters<typeof existing>[1]);
     const rejection = rejectionOf(sale, attempt);
     if (rejection !== null) return rejection;
-    const { priceCents, points, createdAt, expiresAt } = sale; // by Postgres's clock
-    const terms = { quantity, status: 'pending', priceCents, createdAt, expiresAt } as const;
+    const { priceCents, points, createdAt, expiresAt, limitGroup } = sale; // by Postgres's clock
+    const terms = { quantity, status: 'pending', priceCents, createdAt, expiresAt, limitGroup } as const;
     await tx.order.create({ data: { id: orderId, saleId, userId, ...terms } });
     await tx.pointsEntry.create({
       data: { userId, sourceType: 'order', sourceId: orderId, points, createdAt },

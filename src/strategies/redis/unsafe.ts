@@ -9,9 +9,11 @@
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { type StepInRedis, shortage } from '../../domain/outcome.ts';
+import { isBeyondLimit } from '../../store/failures/postgres.ts';
 import { insertOrders, ONE_ORDER, placeOne } from '../../store/postgres/insert-orders.ts';
 import { findActive } from '../../store/postgres/purchases.ts';
 import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
+import { readAnswer } from '../kit/postgres-strategy.ts';
 import { readSaleInRedis, redisStrategy } from '../kit/redis-strategy.ts';
 import type { RedisStrategyContext, Strategy } from '../strategy.ts';
 
@@ -44,7 +46,16 @@ export function create(context: RedisStrategyContext): Strategy {
   const { redis } = context.redis;
 
   async function insert(attempt: Attempt): Promise<StepInRedis> {
-    const placed = await placeOne(context.postgres, INSERT_UNFENCED, attempt, context.paymentWindowS);
+    const placed = await placeOne(context.postgres, INSERT_UNFENCED, attempt, context.paymentWindowS).catch(
+      (error) => {
+        if (isBeyondLimit(error)) return null;
+        throw error;
+      },
+    );
+    if (placed === null)
+      return (
+        (await readAnswer(context.postgres.pool, attempt)).answer ?? { kind: 'busy', reason: 'contended' }
+      );
     if (placed === false) return (await replay(attempt)) ?? { kind: 'busy', reason: 'order-in-progress' };
     if (placed !== true) return { ...placed, lateUntilMs: 0 }; // by another clock than Redis's; the insert is idempotent
     const { orderId, saleId, userId, quantity } = attempt;

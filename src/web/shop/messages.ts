@@ -36,6 +36,12 @@ export function refusalMessage({ slug, detail, body }: Problem, { auth, sale }: 
         : ['bad', 'Sold out', 'Another customer got the last unit. You were not charged.'];
     case 'not-enough-units':
       return ['warn', `Only ${body.remaining} left`, 'You were not charged. Choose fewer, and try again.'];
+    case 'customer-limit':
+      return [
+        'warn',
+        `You may have ${body.limit} of these`,
+        `You were not charged. ${body.left} more are possible.`,
+      ];
     case 'sale-not-open':
       if (body.reason === 'paused')
         return ['warn', 'The sale is paused', 'You were not charged. Try again when it goes on.'];

@@ -40,6 +40,8 @@ function outcomeOf(saleId: number, userId: string, quantity: number): Outcome | 
       return { kind: 'not-enough-units', remaining: 3 };
     case 11:
       return { kind: 'over-limit', maxPerOrder: 4 };
+    case 13:
+      return { kind: 'customer-limit', limit: 3, left: 1 };
     case 12:
       return { kind: 'not-open', reason: 'paused' };
     case 9:
@@ -171,10 +173,10 @@ const chunked = (body: string) =>
 
 it('answers every outcome, of several on one connection in their order', async () => {
   const answers = await both(
-    Array.from({ length: 13 }, (_, sale) => request({ path: `/sales/${sale + 1}/orders` })).join(''),
+    Array.from({ length: 14 }, (_, sale) => request({ path: `/sales/${sale + 1}/orders` })).join(''),
   );
   const statuses = answers.map((answer) => Number(answer.slice(9, 12)));
-  expect(statuses).toEqual([201, 202, 200, 409, 409, 409, 503, 503, 500, 409, 400, 409, 404]);
+  expect(statuses).toEqual([201, 202, 200, 409, 409, 409, 503, 503, 500, 409, 400, 409, 409, 404]);
   for (const [n, answer] of answers.entries()) {
     expect(answer).toMatch(/\nContent-Type: application\/(problem\+)?json; charset=utf-8\n/);
     expect(/Retry-After: [14]/.test(answer)).toBe(statuses[n] === 503);

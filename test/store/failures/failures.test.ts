@@ -44,7 +44,7 @@ describe('an answer of Postgres', () => {
       ['55000', '55006', '55P03', '57000', '57014', '57P01', '57P03', '58000', '58030', 'XX000'],
     ],
     ['unavailable', ['08000', '08001', '08003', '08006']], // raised by a trigger: the statement was rolled back
-    ['rejected', ['23000', '23502', '23503', '23505', '23514', '23P01', 'P0001', 'ST002']],
+    ['rejected', ['23000', '23502', '23503', '23505', '23514', '23P01', 'P0001', 'ST002', 'ST004']],
     ['unknown', ['40003']],
   ])('is %s: %s', async (kind, states) => {
     for (const state of states) {
