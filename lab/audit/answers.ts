@@ -1,7 +1,7 @@
 import type { HistoryRecord } from '../history.ts';
 import { groupBy } from '../kit/group-by.ts';
 import { quantity } from '../kit/text.ts';
-import { type CheckResult, type Evidence, isActive, type OrderRow, tally } from './check.ts';
+import { type CheckResult, type Evidence, isActive, type OrderRow, tally, wasOf } from './check.ts';
 
 /** An unknown outcome becomes known within its `Retry-After`: a later repeat has the final answer. */
 const UNKNOWN_US = 4_000_000;
@@ -26,10 +26,12 @@ type Wrong = keyof typeof wrongs;
  */
 export function answers({ history, postgres, active, closed }: Evidence): CheckResult {
   const ordersOf = groupBy([...active, ...closed], ({ userId }) => userId);
+  const transferred = [...active, ...closed].filter(({ transferredFrom }) => transferredFrom);
   const paidBy = new Set(postgres.payments.map(({ id, orderId }) => `${orderId} ${id}`));
   const found = [...groupBy(history, ({ userId }) => userId)].flatMap(([userId, own]) => {
     const orders = ordersOf.get(userId) ?? [];
-    return [...ofPurchases(own, orders), ...ofChanges(own, orders, paidBy)];
+    const earlier = transferred.filter((order) => wasOf(order, userId));
+    return [...ofPurchases(own, orders), ...ofChanges(own, [...orders, ...earlier], paidBy)];
   });
   const about = groupBy(found, ([wrong]) => wrong);
   return tally(
@@ -99,7 +101,7 @@ function isExplained(
   own: readonly HistoryRecord[],
   purchases: readonly HistoryRecord[],
 ): boolean {
-  if (purchases.every(({ result }) => result === 'fail')) return true; // phantom
+  if (order.transferredFrom || purchases.every(({ result }) => result === 'fail')) return true; // phantom
   if (purchases.some(({ result, orderId }) => result === 'info' && orderId === null)) return true;
   const named = purchases.filter(({ orderId }) => orderId === order.id);
   if (named.some(({ outcome }) => outcome === 'accepted')) return true;

@@ -10,6 +10,8 @@ export interface OrderRow {
   readonly id: string;
   readonly saleId: number;
   readonly userId: string;
+  /** Who placed it, if an administrator passed it to another customer since. */
+  readonly transferredFrom?: string | null;
   readonly status: string;
   readonly quantity: number;
   /** The points that it earns: those of price × quantity. */
@@ -20,7 +22,10 @@ export interface OrderRow {
 export const unitsOf = (orders: readonly Pick<OrderRow, 'quantity'>[]): number =>
   orders.reduce((sum, { quantity }) => sum + quantity, 0);
 
-/** One row of `points_entries` whose source is an order: earned, reversed when it was closed, or revived by a late payment. */
+/**
+ * One row of `points_entries` whose source is an order: earned, reversed when it was closed, revived by a late payment, or moved to another
+ * customer with it.
+ */
 export interface PointsRow {
   readonly userId: string;
   readonly sourceType: string;
@@ -119,6 +124,10 @@ export type Fault = readonly [count: number, words: string];
 export function isUnreadable<T extends object>(store: T | Unreadable): store is Unreadable {
   return 'unreadable' in store;
 }
+
+/** Whether an answer to the customer may name the order. */
+export const wasOf = (order: Pick<OrderRow, 'userId' | 'transferredFrom'>, userId: string): boolean =>
+  order.userId === userId || order.transferredFrom === userId;
 
 /** Whether the order holds its units. */
 export const isActive = ({ status }: Pick<OrderRow, 'status'>): boolean =>

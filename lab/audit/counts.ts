@@ -37,7 +37,7 @@ const SALES = `
   FROM sales LEFT JOIN (
     SELECT sale_id, count(*) AS active, sum(quantity) AS units, count(entry.id) AS points
     FROM orders LEFT JOIN points_entries AS entry
-      ON entry.user_id = orders.user_id AND source_type = 'order' AND source_id = orders.id::text
+      ON entry.user_id = coalesce(transferred_from, orders.user_id) AND source_type = 'order' AND source_id = orders.id::text
     WHERE status IN ('pending', 'paid') GROUP BY sale_id
   ) AS placed ON sale_id = sales.id ORDER BY sales.id`;
 const TWICE = `

@@ -5,11 +5,12 @@ import { type CheckResult, type Evidence, tally } from './check.ts';
  * P3: active orders beyond one per (sale, user), and customers whose answers name two orders although the history does not show
  * that they gave one up.
  */
-export function duplicates({ history, active }: Evidence): CheckResult {
+export function duplicates({ history, active, closed }: Evidence): CheckResult {
   const surplus = active.length - new Set(active.map(({ userId }) => userId)).size;
-  const gaveUp = new Set(
-    history.flatMap(({ op, userId }) => (op === 'cancel' || op === 'expire' ? [userId] : [])),
-  );
+  const gaveUp = new Set([
+    ...history.flatMap(({ op, userId }) => (op === 'cancel' || op === 'expire' ? [userId] : [])),
+    ...[...active, ...closed].flatMap(({ transferredFrom }) => transferredFrom ?? []),
+  ]);
   const named = new Map<string, string>();
   const withTwo = new Set<string>();
   for (const { result, orderId, userId } of history) {

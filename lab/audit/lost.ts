@@ -1,7 +1,7 @@
 import { quantity } from '../kit/text.ts';
-import { type CheckResult, type Evidence, tally } from './check.ts';
+import { type CheckResult, type Evidence, tally, wasOf } from './check.ts';
 
-/** P2: acknowledged orders that Postgres does not have, or has for another customer or sale. */
+/** P2: acknowledged orders that Postgres does not have, or has for another customer or sale: one to whom it was not transferred. */
 export function lost({ history, postgres }: Evidence): CheckResult {
   const stored = new Map(postgres.orders.map((order) => [order.id, order]));
   const missing = new Set<string>();
@@ -10,7 +10,7 @@ export function lost({ history, postgres }: Evidence): CheckResult {
     if (result !== 'ok' || orderId === null) continue;
     const order = stored.get(orderId);
     if (order === undefined) missing.add(orderId);
-    else if (order.userId !== userId || order.saleId !== saleId) elsewhere.add(orderId);
+    else if (!wasOf(order, userId) || order.saleId !== saleId) elsewhere.add(orderId);
   }
   const absent = quantity(missing.size, 'order that was', 'orders that were');
   const foreign = quantity(elsewhere.size, 'acknowledged order belongs', 'acknowledged orders belong');

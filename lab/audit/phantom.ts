@@ -7,7 +7,9 @@ import { type CheckResult, type Evidence, tally } from './check.ts';
  */
 export function phantom({ history, active, closed }: Evidence): CheckResult {
   const mayHave = new Set(history.flatMap(({ result, userId }) => (result === 'fail' ? [] : [userId])));
-  const count = [...active, ...closed].filter(({ userId }) => !mayHave.has(userId)).length;
+  const count = [...active, ...closed].filter(
+    ({ userId, transferredFrom }) => !mayHave.has(transferredFrom ?? userId),
+  ).length;
   const orders = quantity(count, 'order exists', 'orders exist');
   return tally([count, `${orders} for customers who were refused or never asked`]);
 }

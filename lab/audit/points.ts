@@ -14,17 +14,23 @@ import {
 const wrongs = {
   entry: 'not exactly one points entry',
   reversal: 'points that were reversed or revived more or less often than the status says',
+  transfer: 'points that were moved to another customer otherwise than the order',
   sum: 'points that do not add up to what the status says',
 };
 
 /**
  * P5: orders whose points entries do not match their status, and entries that belong to no order of their customer. An order
  * earns once, by price and quantity; a closed order has one reversal, and its entries add up to 0; an order that had expired and was then paid
- * has one reversal and one revival more; any other has neither.
+ * has one reversal and one revival more; any other has neither. The points of a transferred order are taken from the customer who placed it, and
+ * given to the other one.
  */
 export function points({ postgres }: Evidence): CheckResult {
-  const customerOf = new Map(postgres.orders.map(({ id, userId }) => [id, userId]));
-  const own = postgres.points.filter(({ sourceId, userId }) => customerOf.get(sourceId) === userId);
+  const orders = new Map(postgres.orders.map((order) => [order.id, order]));
+  const own = postgres.points.filter(({ sourceId, sourceType, userId }) => {
+    const order = orders.get(sourceId);
+    if (sourceType === 'order') return userId === (order?.transferredFrom ?? order?.userId);
+    return userId === order?.userId || (sourceType === 'order-transfer' && userId === order?.transferredFrom);
+  });
   const entries = groupBy(own, ({ sourceId }) => sourceId);
   const found = postgres.orders.map((order) => wrongOf(order, entries.get(order.id) ?? []));
   const ofOrders = Object.entries(wrongs).map(([wrong, words]): Fault => {
@@ -45,6 +51,12 @@ function wrongOf(order: OrderRow, entries: readonly PointsRow[]): keyof typeof w
   if (revivals > (['paid', 'refund-due'].includes(order.status) ? 1 : 0)) return 'reversal';
   const reversals = of('order-reversal').length + of('order-revival-reversal').length;
   if (reversals !== revivals + closings) return 'reversal';
+  const moved = of('order-transfer').map(({ userId, points }) => `${userId} ${points}`);
+  const { transferredFrom, userId } = order;
+  const expected = transferredFrom
+    ? [`${transferredFrom} ${-earned.points}`, `${userId} ${earned.points}`]
+    : [];
+  if (moved.sort().join() !== expected.sort().join()) return 'transfer';
   const sum = entries.reduce((total, entry) => total + entry.points, 0);
   return earned.points === order.earns && sum === (1 - closings) * earned.points ? null : 'sum';
 }

@@ -129,10 +129,10 @@ const SALES = `
       (SELECT FROM orders AS o WHERE o.id = u.order_id AND o.status IN ('pending', 'paid'))) AS held
   FROM sales AS s WHERE id = ANY($1)`;
 const ORDERS =
-  'SELECT id::text AS id, sale_id AS "saleId", user_id AS "userId", status::text AS status, quantity, points_earned(price_cents * quantity) AS earns FROM orders';
+  'SELECT id::text AS id, sale_id AS "saleId", user_id AS "userId", transferred_from AS "transferredFrom", status::text AS status, quantity, points_earned(price_cents * quantity) AS earns FROM orders';
 const POINTS = `
   SELECT user_id AS "userId", source_type AS "sourceType", source_id AS "sourceId", points FROM points_entries
-  WHERE source_type IN ('order', 'order-reversal', 'order-revival', 'order-revival-reversal')`;
+  WHERE source_type IN ('order', 'order-reversal', 'order-revival', 'order-revival-reversal', 'order-transfer')`;
 const PAYMENTS = 'SELECT id, order_id::text AS "orderId", result FROM payment_notifications';
 const TASKS = `
   SELECT kind, payload->>'orderId' AS "orderId", state, payload->>'paymentNotificationId' AS payment FROM tasks

@@ -111,6 +111,12 @@ export class Stampede {
     return this.#administer('POST /orders/{orderId}/extend', { orderId }, ['orderId'], { seconds }, options);
   }
 
+  /** Passes an active order to another customer, once, as an administrator. */
+  transferOrder(orderId: string, toUserId: string, options?: AdminOptions): Promise<t.TransferAnswer> {
+    const route = 'POST /orders/{orderId}/transfer';
+    return this.#administer(route, { orderId }, ['orderId'], { toUserId }, options);
+  }
+
   /** Reports a payment, signed if the client has a `paymentSecret`. Safe to repeat, also by another call: `notificationId` identifies it. */
   async reportPayment(body: t.PaymentNotification, options?: CallOptions): Promise<t.PaymentAnswer> {
     const { notificationId, orderId } = body;

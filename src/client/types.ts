@@ -147,6 +147,7 @@ export interface Points {
 export interface Problems
   extends Record<'unauthorized' | 'forbidden' | 'invalid-signature' | 'not-found' | 'key-reused', unknown>,
     Record<'unknown-sale' | 'unknown-order' | 'sold-out' | 'not-sold-out' | 'below-sold', unknown>,
+    Record<'has-order' | 'already-transferred' | 'not-supported', unknown>,
     Record<'too-large' | 'unsupported-media-type', unknown> {
   'invalid-request': { readonly errors?: readonly { readonly path: string; readonly message: string }[] };
   'over-limit': { readonly maxPerOrder: number };
@@ -205,6 +206,7 @@ export type UserOrderAnswer = Answer<Order, Admin | 'unknown-order' | 'unknown-s
 export type CancelAnswer = OrderAnswer | Refusal<'invalid-transition'>;
 export type RefundAnswer = Answer<Order, Keyed | 'unknown-order' | 'invalid-transition'>;
 export type ExtendAnswer = RefundAnswer | Refusal<'beyond-limit'>;
+export type TransferAnswer = RefundAnswer | Refusal<'has-order' | 'already-transferred' | 'not-supported'>;
 export type NewSaleAnswer = Answer<Sale, Keyed>;
 export type ChangeAnswer = Answer<Sale, WithBody | Admin | 'unknown-sale'>;
 export type RestockAnswer = Answer<Sale, Keyed | 'unknown-sale' | 'below-sold'>;

@@ -68,5 +68,13 @@ export type MirrorChange = { readonly saleId: number } & (
       /** Of the order; 0 to release only the customer: the units have left the stock. */
       readonly units: number;
     }
+  /** The order passes from one customer to another, and keeps its units. */
+  | {
+      readonly change: 'transfer';
+      readonly orderId: string;
+      readonly userId: string;
+      readonly toUserId: string;
+      readonly units: number;
+    }
   | { readonly change: 'restock'; readonly id: string; readonly units: number }
 );

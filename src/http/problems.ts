@@ -172,6 +172,21 @@ export const problems = {
     title: 'The deadline cannot be extended that far',
     members: { latest: dateTime.describe('The latest deadline that the order may have') },
   },
+  'has-order': {
+    meaning: 'the other customer of a transfer has an active order of the sale; nothing was changed',
+    status: 409,
+    title: 'The customer has an order',
+  },
+  'already-transferred': {
+    meaning: 'the order was transferred before, which happens once; nothing was changed',
+    status: 409,
+    title: 'The order was transferred before',
+  },
+  'not-supported': {
+    meaning: 'the strategy, or CONFIRM, does not allow it; nothing was changed',
+    status: 409,
+    title: 'Not with this configuration',
+  },
   'too-large': {
     meaning: 'the body is larger than 4 KiB (purchase) or 16 KiB',
     status: 413,

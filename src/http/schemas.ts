@@ -208,6 +208,10 @@ export const extendSchema = component('Extend', {
     .describe('The order stays unpaid for at least so long from now'),
 });
 
+export const transferSchema = component('Transfer', {
+  toUserId: userIdSchema.describe('The customer who gets the order'),
+});
+
 const source = text(limits.sourceLength).min(1).meta(portable);
 
 /** Source types of the entries that the service itself adds: an award that used one would stop a later change of its order. */

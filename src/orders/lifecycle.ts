@@ -4,24 +4,28 @@
  * Postgres; where Redis decides, the outbox carries the change to it (store/outbox-relay.ts).
  *
  *   pending ──extend──▶ pending        an administrator's, while a payment runs: it expires later
+ *      │  (transfer: an administrator passes it to another customer, once, also when it is paid)
  *      ├──cancel──▶ cancelled           the units and the customer are free, a reversal cancels the points
  *      └──expire, by the database's clock──▶ expired, the same way
  *
  * An administrator's refund does the same to a pending order, and makes a paid one refund-due: a task pays back what was paid.
  */
 
+import type pg from 'pg';
 import type { LoopHealth } from '../concurrency/loop-health.ts';
 import { limits } from '../config/limits.ts';
-import type { Order } from '../domain/order.ts';
+import type { Order, OrderStatus } from '../domain/order.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import { afterWrite, UNREAD } from '../store/failures/postgres.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
 import { type ClosedOrder, closeOrders } from '../store/postgres/close-orders.ts';
 import { GroupDrain } from '../store/postgres/drain.ts';
 import { extendOrder } from '../store/postgres/extend-order.ts';
-import { type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
+import { type Effect, type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import { type PostgresStore, retried } from '../store/postgres/pool.ts';
+import type { LocksFirst } from '../strategies/strategy.ts';
+import { type NoTransfer, transferOrder } from './transfer-order.ts';
 
 /** For the metric: an administrator's refund is not that of a payment which came too late. */
 export const transitionOf = ({ status }: Pick<Order, 'status'>): string =>
@@ -32,6 +36,8 @@ export interface LifecycleContext {
   readonly orders: OrderTable;
   /** Null for a strategy that decides in Postgres. */
   readonly outbox: OutboxRelay | null;
+  readonly strategy: { readonly locksFirst: LocksFirst };
+  readonly confirm: 'durable' | 'accepted';
   /** How long after it was placed an order may stay unpaid at most when it is extended, seconds. */
   readonly maxHoldS: number;
   readonly instruments: Instruments;
@@ -39,19 +45,30 @@ export interface LifecycleContext {
   readonly health: LoopHealth;
 }
 
-export type CloseResult =
-  /** The order as it was then. */
-  | { readonly kind: 'closed'; readonly order: Order }
+export type NotChanged =
   | { readonly kind: 'unknown-order' }
   /** The order is in another status. */
-  | { readonly kind: 'invalid-transition'; readonly order: Order }
+  | { readonly kind: 'invalid-transition'; readonly order: Order };
+
+export type CloseResult =
+  | NotChanged
+  /** The order as it was then. */
+  | { readonly kind: 'closed'; readonly order: Order }
   /** The order may be closed: its status cannot be read. */
   | { readonly kind: 'unknown'; readonly reason: string };
 
 export type ExtendResult =
-  | Exclude<CloseResult, { kind: 'closed' | 'unknown' }>
+  | NotChanged
   | { readonly kind: 'extended'; readonly order: Order }
   | { readonly kind: 'beyond-limit'; readonly latest: Date };
+
+export type TransferResult =
+  | NotChanged
+  /** `unchanged`: the customer has it by an earlier request. */
+  | { readonly kind: 'transferred' | 'unchanged'; readonly order: Order }
+  | { readonly kind: Exclude<NoTransfer, 'unchanged'> }
+  /** With CONFIRM=accepted the other customer may have a 202 for an order that is not committed yet. */
+  | { readonly kind: 'not-supported' };
 
 export interface Refund {
   /** False: the units leave the stock. */
@@ -80,6 +97,17 @@ export interface Lifecycle {
    * @throws KeyReusedError; what Postgres throws, and the order may be extended then
    */
   extend(orderId: string, seconds: number, actor: string, key?: IdempotencyKey | null): Promise<ExtendResult>;
+  /**
+   * Passes an active order to another customer, once: see transfer-order.ts.
+   * @param key as for `refund`
+   * @throws KeyReusedError; what Postgres throws, and the order may be transferred then
+   */
+  transfer(
+    orderId: string,
+    toUserId: string,
+    actor: string,
+    key?: IdempotencyKey | null,
+  ): Promise<TransferResult>;
   /**
    * Expires one batch of pending orders whose payment window has ended; several processes may do so at once. An order that
    * Postgres rejects is retried later (see metrics/loop-health.ts), and does not stop the others.
@@ -111,7 +139,7 @@ interface DueOfSale {
 const CANCEL_TRIES = 3;
 
 export function createLifecycle(context: LifecycleContext): Lifecycle {
-  const { postgres, orders, outbox, maxHoldS, instruments, health } = context;
+  const { postgres, orders, outbox, strategy, confirm, maxHoldS, instruments, health } = context;
   const { pool } = postgres;
 
   const isMirrored = outbox !== null;
@@ -137,6 +165,29 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
     return done.length + Number(hasFailed);
   }
 
+  /**
+   * Changes an order in one transaction, once for a key.
+   * @param from the statuses in which it can be changed
+   * @param effect its value is null when the order is in another status
+   */
+  async function change<R>(
+    orderId: string,
+    from: readonly OrderStatus[],
+    key: IdempotencyKey | null,
+    effect: (client: pg.PoolClient) => Promise<Effect<R | null>>,
+  ): Promise<R | NotChanged> {
+    for (let tries = 1; ; tries++) {
+      const changed = await retried(() => once(postgres, key, effect));
+      if (changed !== null) return changed;
+      const before = postgres.timeline();
+      const order = await orders.get(orderId);
+      if (order === null) return { kind: 'unknown-order' };
+      if (from.includes(order.status) && tries < CANCEL_TRIES) continue; // as in `cancel`
+      await postgres.replicated(before);
+      return { kind: 'invalid-transition', order };
+    }
+  }
+
   return {
     async cancel(orderId, actor) {
       for (let tries = 1; ; tries++) {
@@ -155,48 +206,36 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
     },
     async refund(orderId, how, key = null) {
       const closing = { from: ['pending', 'paid'], to: 'cancelled', isMirrored, ...how } as const;
-      for (let tries = 1; ; tries++) {
-        let isRepeat = true;
-        const refunded = await retried(() =>
-          once(postgres, key, async (client) => {
-            isRepeat = false;
-            const closed = await closeOrders(client, [orderId], closing);
-            const value = closed.length === 1 ? await orders.get(orderId, client) : null;
-            return { commit: value !== null, value };
-          }),
-        );
-        if (refunded !== null) {
-          if (!isRepeat) instruments.transitions.inc({ to: transitionOf(refunded) });
-          await outbox?.publish([orderId]);
-          return { kind: 'closed', order: refunded };
-        }
-        const before = postgres.timeline();
-        const order = await orders.get(orderId);
-        if (order === null) return { kind: 'unknown-order' };
-        const isActive = order.status === 'pending' || order.status === 'paid';
-        if (isActive && tries < CANCEL_TRIES) continue; // as in `cancel`
-        await postgres.replicated(before);
-        return { kind: 'invalid-transition', order };
-      }
+      let isRepeat = true;
+      const refunded = await change<Order>(orderId, closing.from, key, async (client) => {
+        isRepeat = false;
+        const closed = await closeOrders(client, [orderId], closing);
+        const value = closed.length === 1 ? await orders.get(orderId, client) : null;
+        return { commit: value !== null, value };
+      });
+      if ('kind' in refunded) return refunded;
+      if (!isRepeat) instruments.transitions.inc({ to: transitionOf(refunded) });
+      await outbox?.publish([orderId]);
+      return { kind: 'closed', order: refunded };
     },
-    async extend(orderId, seconds, actor, key = null) {
-      for (let tries = 1; ; tries++) {
-        const extended = await once<ExtendResult | null>(postgres, key, async (client) => {
-          const asked = await extendOrder(client, orderId, { seconds, maxHoldS, actor });
-          if (asked === null) return { commit: false, value: null };
-          if (!asked.isExtended)
-            return { commit: false, value: { kind: 'beyond-limit', latest: asked.latest } };
-          const order = (await orders.get(orderId, client))!; // this transaction has its row
-          return { commit: true, value: { kind: 'extended', order } };
-        });
-        if (extended !== null) return extended;
-        const before = postgres.timeline();
-        const order = await orders.get(orderId);
-        if (order === null) return { kind: 'unknown-order' };
-        if (order.status === 'pending' && tries < CANCEL_TRIES) continue; // as in `cancel`
-        await postgres.replicated(before);
-        return { kind: 'invalid-transition', order };
-      }
+    extend: (orderId, seconds, actor, key = null) =>
+      change<ExtendResult>(orderId, ['pending'], key, async (client) => {
+        const asked = await extendOrder(client, orderId, { seconds, maxHoldS, actor });
+        if (asked === null) return { commit: false, value: null };
+        if (!asked.isExtended)
+          return { commit: false, value: { kind: 'beyond-limit', latest: asked.latest } };
+        return { commit: true, value: { kind: 'extended', order: (await orders.get(orderId, client))! } };
+      }),
+    async transfer(orderId, toUserId, actor, key = null) {
+      if (isMirrored && confirm === 'accepted') return { kind: 'not-supported' };
+      const how = { toUserId, locksFirst: strategy.locksFirst, isMirrored, actor };
+      const result = await change<TransferResult>(orderId, ['pending', 'paid'], key, async (client) => {
+        const kind = await transferOrder(client, orderId, how);
+        if (kind !== 'transferred' && kind !== 'unchanged') return { commit: false, value: kind && { kind } };
+        return { commit: true, value: { kind, order: (await orders.get(orderId, client))! } };
+      });
+      if (result.kind === 'transferred') await outbox?.publish([orderId]);
+      return result;
     },
     async expireDue() {
       const places = [...due.places].map(([sale, place]) => ({ ...place, sale: sale.split(' ')[1]! }));

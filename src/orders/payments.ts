@@ -364,9 +364,12 @@ async function revive(
   return isRevived;
 }
 
-/** Replaces the order's changes in the outbox, which were perhaps published, by one that gives it its units if it has none there. */
+/**
+ * Replaces the order's changes in the outbox, which were perhaps published, by one that gives it its units if it has none there. A transfer
+ * stays before it: the former customer leaves.
+ */
 async function publishLater(client: pg.PoolClient, orderId: string): Promise<void> {
-  await client.query('DELETE FROM mirror_outbox WHERE order_id = $1', [orderId]);
+  await client.query(`DELETE FROM mirror_outbox WHERE order_id = $1 AND change <> 'transfer'`, [orderId]);
   await client.query(
     `INSERT INTO mirror_outbox (sale_id, change, order_id, user_id, units) SELECT sale_id, 'take', id, user_id, quantity FROM orders WHERE id = $1`,
     [orderId],

@@ -153,6 +153,7 @@ class Settling implements Settlement {
         const order = seen!.active ?? seen!.own;
         if (order !== null) {
           await postgres.replicated(before);
+          if (order !== seen!.active && seen!.isTransferred) return ORDER_JUST_CLOSED;
           return replayed(existing(reservation, order).order, true);
         }
         if (this.#isPromised && mayBeAhead)
@@ -176,7 +177,7 @@ class Settling implements Settlement {
   }
 }
 
-/** Redis has not applied it yet: the customer may buy again in a moment. */
+/** Or it was transferred. Redis has not applied it yet: the customer may buy again in a moment. */
 const ORDER_JUST_CLOSED: Outcome = { kind: 'busy', reason: 'order-just-closed' };
 const RESERVATION_RELEASED: Outcome = { kind: 'busy', reason: 'reservation-released' };
 

@@ -88,7 +88,7 @@ const OF_SALE = { name: 'outbox-of-sale', text: find('sale_id = $2') };
 const LOCK = {
   name: 'outbox-lock',
   text: `${changes(
-    `id, change, order_id AS "orderId", sale_id AS "saleId", user_id AS "userId", units,
+    `id, change, order_id AS "orderId", sale_id AS "saleId", user_id AS "userId", to_user_id AS "toUserId", units,
       (extract(epoch FROM clock_timestamp() - created_at) * 1000)::float8 AS "ageMs",
       (SELECT mirror_epoch FROM sales WHERE sales.id = m.sale_id) AS "loadedIn"`,
     'id = ANY($2::bigint[])',

@@ -95,6 +95,8 @@ it('an order, from the purchase to the refund, and its sale', async () => {
   expect(await stampede.getPoints('ann')).toEqual(done({ balance: 10 }));
   expect(await stampede.refundOrder(orderId, { returnUnits: false })).toEqual(done({ status: 'refund-due' }));
   const { orderId: second } = orderOf(await restocked());
+  expect(await stampede.transferOrder(second, 'cyd')).toEqual(done({ orderId: second, userId: 'cyd' }));
+  expect(await stampede.transferOrder(second, 'dan')).toMatchObject({ kind: 'already-transferred' });
   expect(await stampede.cancelOrder(second)).toEqual(done({ orderId: second, status: 'cancelled' }));
   expect(await stampede.changeSale(saleId, { paused: true })).toEqual(done({ paused: true }));
   expect(await stampede.getSale(saleId)).toEqual(done({ id: saleId, stock: 1, sold: 0 }));

@@ -108,7 +108,10 @@ function writesOf({ locksFirst, buy, restock }: Seller): Record<string, Write> {
     throw error;
   };
   const health = testHealth().loop('expiry');
-  const lifecycle = createLifecycle({ postgres, orders, outbox: null, maxHoldS: 3_600, instruments, health });
+  const lifecycle = createLifecycle({
+    ...{ postgres, orders, instruments, health, outbox: null, maxHoldS: 3_600, confirm: 'durable' as const },
+    strategy: { locksFirst },
+  });
   const payments = createPayments({
     ...{ postgres, orders, sales, instruments, onError, outbox: null, confirm: 'durable' as const },
     uncommitted: uncommittedOrders(null, orders),
@@ -124,6 +127,7 @@ function writesOf({ locksFirst, buy, restock }: Seller): Record<string, Write> {
     "ann's late payment": ({ ann }) => pay(ann),
     "bob's payment": ({ bob }) => pay(bob),
     "bob's cancellation": ({ bob }) => lifecycle.cancel(bob.orderId, 'bob'),
+    "bob's transfer to ann": ({ bob }) => lifecycle.transfer(bob.orderId, 'ann', 'admin'),
     expiry: () => lifecycle.expireDue(),
     restock: ({ saleId }) => restock(saleId, 1),
     cut: ({ saleId }) => restock(saleId, -1),

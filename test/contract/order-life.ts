@@ -9,8 +9,8 @@ export interface LifeBench {
   readonly isWhole: boolean;
   readonly stores: TestStores;
   urls(): readonly [string, string];
-  /** Asserts that `units` are sold and the audit finds nothing wrong. */
-  expectSold(saleId: number, units: number): Promise<void>;
+  /** Asserts that `units` are sold and the audit finds nothing wrong. @param answers that must agree with the orders */
+  expectSold(saleId: number, units: number, answers?: readonly Answer[]): Promise<void>;
   expectSound(saleId: number): Promise<void>;
 }
 

@@ -25,6 +25,7 @@ import { opened } from '../support/opened.ts';
 import { type ServiceProcess, spawnService, startService, type TestService } from '../support/service.ts';
 import { envOf, openTestStores, type TestStores } from '../support/stores.ts';
 import { orderLife } from './order-life.ts';
+import { transfers } from './transfers.ts';
 
 interface Variant {
   /** False: only what a store may decide otherwise. */
@@ -81,8 +82,9 @@ export function strategyContract(
     purchases();
     pausing();
     if (!safe) overselling();
+    const urls = () => [a.url, b.url] as const;
+    if (safe && isWhole) transfers({ stores, urls, expectSold });
     if (KINDS.includes(name)) {
-      const urls = () => [a.url, b.url] as const;
       orderLife({ isWhole, stores, urls, expectSold, expectSound });
       quantities();
     }

@@ -153,6 +153,7 @@ describe('bad input', () => {
       ...[0, 101, '1'].map((quantity) => ({ quantity })),
     ],
     'post /orders/{orderId}/extend': [0, 0.5, '60', 2 ** 31].map((seconds) => ({ seconds })),
+    'post /orders/{orderId}/transfer': [7, '', 'a b', NUL].map((toUserId) => ({ toUserId })),
     'post /payments/notifications': [
       { orderId: 'x' },
       ...['', NUL].map((notificationId) => ({ notificationId })),

@@ -160,6 +160,7 @@ it('describes what AUTH=none answers', async () => {
     [`GET /orders/${orderId}`, 200],
     [`POST /orders/${orderId}/extend`, 200, { seconds: 60 }],
     [`POST /orders/${orderId}/extend`, 'beyond-limit', { seconds: 86_400 }],
+    [`POST /orders/${orderId}/transfer`, 'not-supported', { toUserId: 'heir' }],
     [`POST /orders/${second.orderId}/cancel`, 200],
     ['POST /payments/notifications', 200, { ...paid, amountCents: 1 }],
     ['GET /payments/unmatched?limit=1', 200],

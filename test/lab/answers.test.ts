@@ -15,6 +15,8 @@ const repeat = { ...purchase, outcome: 'replayed', status: 200 } as const;
 const soldOut = { ...purchase, result: 'fail', outcome: 'sold-out', status: 409, orderId: null } as const;
 const unknown = { ...purchase, result: 'info', outcome: 'unknown', status: 503 } as const;
 const silent = { ...unknown, status: null, completedUs: null, orderId: null };
+/** What another customer asked. */
+const of = (userId: string) => ({ ...silent, userId });
 const done = { ...purchase, ...later, outcome: 'done', status: 200 } as const;
 const cancel = { ...done, op: 'cancel' } as const;
 const pay = { ...done, op: 'pay', paymentId: 'n', orderStatus: 'paid' } as const;
@@ -44,6 +46,12 @@ it.each<[string, HistoryRecord[], OrderRow[]]>([
   ['a 409 to the owner of an order', [purchase, { ...soldOut, ...later }], [order]],
   ['a cancellation that was undone', [purchase, cancel], [order]],
   ['a payment that did nothing', [purchase, pay], [order]],
+  ['an order of another customer', [purchase, of('d')], [{ ...order, userId: 'd' }]],
+  [
+    'an order that was transferred from another',
+    [purchase, of('e')],
+    [{ ...order, userId: 'd', transferredFrom: 'e' }],
+  ],
   ['an order after a repeat that settled it', [unknown, refusedLater], [order]],
 ])('finds %s', (_, history, orders) => {
   expect(findings(history, orders)).toHaveLength(1);
@@ -55,6 +63,20 @@ it.each<[string, HistoryRecord[], OrderRow[]]>([
   ['an unknown outcome that did not', [unknown, soldOut], []],
   ['no answer at all', [silent], [order]],
   ['a payment', [purchase, pay], [{ ...order, status: 'paid' }]],
+  [
+    'an order that was transferred',
+    [purchase, pay],
+    [{ ...order, userId: 'd', transferredFrom: 'c', status: 'paid' }],
+  ],
+  ['a transferred order to its customer', [soldOut, repeat, of('d')], [{ ...order, transferredFrom: 'd' }]],
+  [
+    'another order after a transfer',
+    [purchase, { ...purchase, ...later, orderId: 'y' }],
+    [
+      { ...order, userId: 'd', transferredFrom: 'c' },
+      { ...order, id: 'y' },
+    ],
+  ],
   ['a 409 after a cancellation', [purchase, cancel, refusedLater], [cancelled]],
   [
     'a 409 after the cancellation of an order that only repeats named',

@@ -134,6 +134,28 @@ it('leaves changes of a sale that was loaded in the other to that one, however o
   await other.close();
 });
 
+it('passes an order to a customer with a reservation once that is released, and only once', async () => {
+  const [given, other] = [await reserve('giver'), await reserve('taker')];
+  const { orderId } = given;
+  const change = {
+    change: 'transfer',
+    saleId,
+    orderId,
+    userId: 'giver',
+    toUserId: 'taker',
+    units: 1,
+  } as const;
+  expect(await sales.applyChange(change)).toBe('not-loaded'); // it stays in the outbox
+  expect(await sales.digest(saleId)).toMatchObject({ free: STOCK - 2, held: 2 });
+  expect(await sales.release(other)).toBe('released');
+  for (const _ of [1, 2]) expect(await sales.applyChange(change)).toBe('applied');
+  expect(await sales.digest(saleId)).toMatchObject({ free: STOCK - 1, held: 1, pending: 0 });
+  await sales.applyChange({ ...change, change: 'release', userId: 'taker' });
+  await reserve('giver');
+  expect(await sales.applyChange(change)).toBe('applied'); // again, of a relay that had no answer
+  expect(await sales.digest(saleId)).toMatchObject({ free: STOCK - 1, held: 1, pending: 1 });
+});
+
 it('gives Redis all orders that it lacks, of more than one batch, at once', async () => {
   const orders = limits.outboxBatch + 1;
   const sale = await create(orders + 1);

@@ -60,6 +60,9 @@ export const ROUTES: Record<string, (things: Things) => readonly Request[]> = {
   'get /orders/{orderId}': ({ orders }) => [[`/orders/${orders.pending}`]],
   'post /orders/{orderId}/cancel': ({ orders }) => [[`/orders/${orders.pending}/cancel`, {}]],
   'post /orders/{orderId}/extend': ({ orders }) => [[`/orders/${orders.pending}/extend`, { seconds: 60 }]],
+  'post /orders/{orderId}/transfer': ({ orders }) => [
+    [`/orders/${orders.pending}/transfer`, { toUserId: 'heir' }],
+  ],
   'post /orders/{orderId}/refund': ({ orders }) => [[`/orders/${orders.pending}/refund`, {}]],
   'post /payments/notifications': ({ orders }) =>
     [orders.unpaid, orders.expired].map((orderId) => [
@@ -95,6 +98,7 @@ export const ADMINISTRATIVE = [
   'get /sales/{saleId}/audit-log',
   'get /sales/{saleId}/waitlist',
   'post /orders/{orderId}/extend',
+  'post /orders/{orderId}/transfer',
   'post /orders/{orderId}/refund',
   'post /payments/notifications',
   'get /payments/unmatched',

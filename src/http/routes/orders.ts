@@ -1,6 +1,6 @@
 /** Orders: read and cancelled by customers, refunded by administrators. */
 import type { Order } from '../../domain/order.ts';
-import type { CloseResult, ExtendResult } from '../../orders/lifecycle.ts';
+import type { CloseResult, NotChanged, TransferResult } from '../../orders/lifecycle.ts';
 import * as a from '../answer-schemas.ts';
 import type { Caller } from '../callers.ts';
 import { json } from '../openapi-responses.ts';
@@ -13,6 +13,13 @@ export const UNCOMMITTED =
   'An order that was accepted with 202 and is not committed yet gives 503 `busy` with Retry-After rather than 404.';
 
 const order = tagged('Orders');
+
+const NOT_TRANSFERRED: Partial<Record<TransferResult['kind'], ConstructorParameters<typeof ProblemError>>> = {
+  'same-customer': ['invalid-request', 'The order belongs to toUserId. Nothing was changed.'],
+  'already-transferred': ['already-transferred', 'The order was transferred before. Nothing was changed.'],
+  'has-order': ['has-order', 'toUserId has an active order of the sale. Nothing was changed.'],
+  'not-supported': ['not-supported', 'Orders cannot be transferred with CONFIRM=accepted.'],
+};
 
 export const orderRoutes = {
   getOrder: order('get /orders/{orderId}', 'customer', {
@@ -46,6 +53,19 @@ export const orderRoutes = {
         throw new ProblemError('beyond-limit', detail, { latest });
       }
       res.json(await changed(reads, orderId, result, ', not pending.'));
+    },
+  }),
+  transferOrder: order('post /orders/{orderId}/transfer', 'admin', {
+    summary: 'Pass an order to another customer',
+    description: `A pending or paid order passes once, with its points; it keeps its price, deadline and units, and its first customer may buy again. A repeat changes nothing. Not with CONFIRM=accepted where Redis decides. ${UNCOMMITTED}`,
+    body: s.transferSchema,
+    answers: { 200: json(a.orderSchema, 'The order with its new `userId`') },
+    problems: ['invalid-transition', 'already-transferred', 'has-order', 'not-supported'],
+    async handle({ orderId, body: { toUserId }, caller: { actor }, key, res }, { reads, lifecycle }) {
+      const result = await lifecycle.transfer(orderId, toUserId, actor, key);
+      const refusal = NOT_TRANSFERRED[result.kind];
+      if (refusal !== undefined) throw new ProblemError(...refusal);
+      res.json(await changed(reads, orderId, result as NotChanged, ', neither pending nor paid.'));
     },
   }),
   refundOrder: order('post /orders/{orderId}/refund', 'admin', {
@@ -85,11 +105,14 @@ async function missing(
 async function changed(
   reads: Reads,
   orderId: string,
-  result: CloseResult | Exclude<ExtendResult, { kind: 'beyond-limit' }>,
+  result:
+    | NotChanged
+    | Extract<CloseResult, { kind: 'unknown' }>
+    | { readonly kind: string; readonly order: Order },
   why: string,
 ): Promise<Order> {
-  if (result.kind === 'unknown-order') throw await missing(reads, orderId, null);
-  if (result.kind === 'unknown') throw outcomeUnread();
+  if (!('order' in result))
+    throw result.kind === 'unknown' ? outcomeUnread() : await missing(reads, orderId, null);
   if (result.kind !== 'invalid-transition') return result.order;
   const { status } = result.order;
   throw new ProblemError('invalid-transition', `Order ${orderId} is ${status}${why}`, {

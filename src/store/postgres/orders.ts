@@ -15,12 +15,12 @@ const TERMS = `starts_at AS "startsAt", ends_at AS "endsAt", paused, max_per_ord
   payment_window_s AS "paymentWindowS", version`;
 
 /**
- * The orders of a customer, through the points, of which each order has an entry: an index of orders by customer would slow every
- * purchase. An administrator may have awarded points for an "order" with another kind of id.
+ * The orders of a customer, through the points, of which each order has an entry, and a transferred one another for its new customer: an
+ * index of orders by customer would slow every purchase. An administrator may have awarded points for an "order" with another kind of id.
  */
 const WITH_POINTS = `FROM points_entries AS p JOIN orders AS o
-  ON o.id = CASE WHEN p.source_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN p.source_id::uuid END
-  WHERE p.source_type = 'order'`;
+  ON o.id = CASE WHEN p.source_id ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN p.source_id::uuid END AND o.user_id = p.user_id
+  WHERE p.source_type IN ('order', 'order-transfer')`;
 
 export type OrderTable = ReturnType<typeof orderTable>;
 
@@ -106,7 +106,8 @@ export function orderTable(postgres: PostgresStore) {
            (count(*) FILTER (WHERE earned.n <> 1 OR reversed.n <> (closed_at IS NOT NULL)::int))::int AS "pointsMissing"
          FROM orders
            CROSS JOIN LATERAL (SELECT count(*) AS n FROM points_entries AS p WHERE p.user_id = orders.user_id
-             AND p.source_type = 'order' AND p.source_id = orders.id::text) AS earned
+             AND p.source_type = CASE WHEN transferred_from IS NULL THEN 'order' ELSE 'order-transfer' END
+             AND p.source_id = orders.id::text) AS earned
            CROSS JOIN LATERAL (SELECT coalesce(sum(CASE source_type WHEN 'order-revival' THEN -1 ELSE 1 END), 0) AS n
              FROM points_entries AS p WHERE p.user_id = orders.user_id AND p.source_id = orders.id::text
                AND p.source_type IN ('order-reversal', 'order-revival', 'order-revival-reversal')) AS reversed

@@ -74,6 +74,8 @@ export interface Seen {
   readonly sale: SaleState | null;
   /** The order that the attempt placed, whatever became of it. */
   readonly own: PlacedOrderColumns | null;
+  /** It was transferred: another customer has it. */
+  readonly isTransferred: boolean;
   /** The customer's active order, which may be the same. */
   readonly active: PlacedOrderColumns | null;
 }
@@ -89,6 +91,7 @@ export async function readFor(db: Queryable, attempts: readonly Attempt[]): Prom
     readonly own: string | null;
     readonly ownStatus: OrderStatus;
     readonly ownQuantity: number;
+    readonly isTransferred: boolean;
     readonly active: string | null;
     readonly activeStatus: OrderStatus;
     readonly activeQuantity: number;
@@ -98,6 +101,7 @@ export async function readFor(db: Queryable, attempts: readonly Attempt[]): Prom
     // LATERAL … LIMIT 1 leaves the planner a single choice: one index lookup each. Another join, planned while the table is empty, reads
     // all orders, and a prepared statement keeps its plan.
     text: `SELECT sale.*, own.id AS own, own.status AS "ownStatus", own.quantity AS "ownQuantity",
+             coalesce(own.user_id <> a.user_id, false) AS "isTransferred",
              active.id AS active, active.status AS "activeStatus", active.quantity AS "activeQuantity"
            FROM unnest($1::uuid[], $2::int[], $3::text[]) WITH ORDINALITY AS a (id, sale_id, user_id, place)
            LEFT JOIN LATERAL (
@@ -105,7 +109,7 @@ export async function readFor(db: Queryable, attempts: readonly Attempt[]): Prom
                CASE WHEN limit_group IS NOT NULL THEN ${unitsHeld('sales', 'a.user_id')} END AS "unitsHeld"
              FROM sales WHERE id = a.sale_id LIMIT 1
            ) AS sale ON true
-           LEFT JOIN LATERAL (SELECT id, status, quantity FROM orders WHERE id = a.id LIMIT 1) AS own ON true
+           LEFT JOIN LATERAL (SELECT id, status, quantity, user_id FROM orders WHERE id = a.id LIMIT 1) AS own ON true
            LEFT JOIN LATERAL (
              SELECT id, status, quantity FROM orders WHERE sale_id = a.sale_id AND user_id = a.user_id AND ${ACTIVE} LIMIT 1
            ) AS active ON true
@@ -119,6 +123,7 @@ export async function readFor(db: Queryable, attempts: readonly Attempt[]): Prom
   return rows.map((row) => ({
     sale: row.saleId === null ? null : row,
     own: row.own === null ? null : { id: row.own, status: row.ownStatus, quantity: row.ownQuantity },
+    isTransferred: row.isTransferred,
     active:
       row.active === null ? null : { id: row.active, status: row.activeStatus, quantity: row.activeQuantity },
   }));

@@ -130,11 +130,16 @@ export function createSaleMirror(
   const { invalidate, ...lastCopy } = lastCopies(redis, epochs, orders, keys);
 
   /** @returns the reply of lua/sale/apply-change.lua; null: the sale is not in Redis */
-  async function applyToOrder(change: 'release' | 'take' | 'record' | 'revive', order: Attempt) {
+  async function applyToOrder(
+    change: 'release' | 'take' | 'record' | 'revive' | 'transfer',
+    order: Attempt,
+    toUserId = '',
+  ) {
     const { saleId, userId, orderId, quantity } = order;
     const counter = segments > 0 ? String(homeSegment(userId, segments)) : 'remaining';
     const ids = [change, userId, orderId, counter] as const;
-    const reply = await applyChange(...unitKeys(keys(saleId)), ...ids, await epochOf(saleId), quantity);
+    const how = [await epochOf(saleId), quantity, toUserId] as const;
+    const reply = await applyChange(...unitKeys(keys(saleId)), ...ids, ...how);
     return reply < 0 ? null : reply;
   }
 
@@ -315,7 +320,11 @@ export function createSaleMirror(
       const reply =
         change.change === 'restock'
           ? await this.restock(saleId, change.units, change.id)
-          : await applyToOrder(change.change, { ...change, quantity: change.units });
+          : await applyToOrder(
+              change.change,
+              { ...change, quantity: change.units },
+              change.change === 'transfer' ? change.toUserId : '',
+            );
       return reply === null ? 'not-loaded' : 'applied';
     },
     /**
