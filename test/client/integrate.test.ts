@@ -20,8 +20,13 @@ import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 
 const page = text('docs/how-to/integrate.md');
-/** Files of the page: "… `name`:", and the code. */
-const FILES = [...page.matchAll(/`([\w.]+)`:\n\n```\w+\n([\s\S]*?)^```$/gm)];
+/** Files of the page, "… `name`:" and the code, and of examples/. */
+const FILES = [...page.matchAll(/`([\w.]+)`:\n\n```\w+\n([\s\S]*?)^```$/gm)].map(([, name, code]) => [
+  name!,
+  code!,
+]);
+for (const name of ['buy.py', 'stripe.ts'])
+  FILES.push([name, text(`examples/${name}`).replace('../src/client/index.ts', '@stampede/client')]);
 const PAYMENT_SECRET = `whsec_${Buffer.alloc(32, 'p').toString('base64')}`;
 
 const stores = opened(openTestStores);
@@ -67,7 +72,7 @@ const file = (name: string) => path.join(packed.folder, name);
 const named = (text: string) => text.replaceAll('http://127.0.0.1:3000', service.url);
 
 beforeAll(async () => {
-  for (const [, name, code] of FILES) writeFileSync(file(name!), named(code!));
+  for (const [name, code] of FILES) writeFileSync(file(name!), named(code!));
   writeFileSync(file('caller.mjs'), TYPESCRIPT);
   writeFileSync(file('caller.py'), PYTHON);
   await createSale(service.url, 5); // sale 1, which the page buys from
@@ -223,7 +228,7 @@ describe('the receiver for Stripe', () => {
       [bytes(other), header(other)],
       [bytes(unknown), header(unknown)],
     ];
-    expect(await received('stripe.mts', calls, env())).toEqual([200, 200, 204, 200]);
+    expect(await received('stripe.ts', calls, env())).toEqual([200, 200, 204, 200]);
     expect(await statusOf(orderId)).toBe('paid');
     const { rows } = await stores.sql.query('SELECT id FROM payment_notifications WHERE order_id = $1', [
       orderId,
@@ -251,9 +256,9 @@ describe('the receiver for Stripe', () => {
       '',
     ];
     const calls = headers.map((one) => [bytes(body), one]);
-    expect(await received('stripe.mts', calls, env())).toEqual(headers.map(() => 400));
+    expect(await received('stripe.ts', calls, env())).toEqual(headers.map(() => 400));
     expect(await statusOf(orderId)).toBe('pending');
-    await expect(received('stripe.mts', calls, { ...env(), STRIPE_SECRET: '' })).rejects.toThrow(
+    await expect(received('stripe.ts', calls, { ...env(), STRIPE_SECRET: '' })).rejects.toThrow(
       'STRIPE_SECRET',
     );
   });

@@ -6,7 +6,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { openProvider, type Provider } from '../../examples/shop/provider.ts';
 import { programEntry, type Started, startTool } from '../../lab/kit/processes.ts';
 import { TcpProxy } from '../../lab/proxy.ts';
@@ -187,79 +187,85 @@ const allIsRight = () => expect.poll(wrongs).toEqual([]);
 
 type Crash = readonly [on: keyof typeof links, marker: string, when: When];
 
-it.each<[title: string, crash: Crash]>([
-  ['before its row of the order', ['postgres', 'INSERT INTO shop_orders', 'before']],
-  ['after its row of the order', ['postgres', 'INSERT INTO shop_orders', 'after']],
-  ['before the request for units', ['stampede', '/orders HTTP', 'before']],
-  ['after the request for units', ['stampede', '/orders HTTP', 'after']],
-  ['before the row is reserved', ['postgres', `SET state = 'reserved'`, 'before']],
-  ['after the row is reserved', ['postgres', `SET state = 'reserved'`, 'after']],
-  ['before the order is held', ['stampede', '/extend HTTP', 'before']],
-  ['after the order is held', ['stampede', '/extend HTTP', 'after']],
-  ['after the payment page is made', ['provider', 'POST /payments', 'after']],
-  ['before its row of the payment', ['postgres', 'INSERT INTO shop_payments', 'before']],
-  ['after its row of the payment', ['postgres', 'INSERT INTO shop_payments', 'after']],
-  ['before the payment is reported', ['stampede', 'POST /payments/notifications', 'before']],
-  ['after the payment is reported', ['stampede', 'POST /payments/notifications', 'after']],
-  ['before the row is paid', ['postgres', `SET state = 'paid'`, 'before']],
-  ['before the payment counts as reported', ['postgres', 'UPDATE shop_payments SET', 'before']],
-  ['before its row of the task to ship', ['postgres', 'INSERT INTO shop_tasks', 'before']],
-  ['after its row of the task to ship', ['postgres', 'INSERT INTO shop_tasks', 'after']],
-  ['before the parcel', ['provider', 'POST /parcels', 'before']],
-  ['after the parcel', ['provider', 'POST /parcels', 'after']],
-  ['before the parcel is marked', ['postgres', 'UPDATE shop_tasks SET', 'before']],
-])('a shop killed %s sells and ships once', async (_, crash) => {
-  const { id } = await createSale(service.url, 1);
-  const crashed = crashAt(crash);
-  await pay(await payAt(id, 'ann'));
-  await crashed;
-  await expect.poll(() => shown(id, 'ann')).toBe('paid');
-  const orderId = await orderOf(id, 'ann');
-  await expect.poll(() => made('parcels', 'orderId', orderId)).toHaveLength(1);
-  await allIsRight();
-  expect(await checkout(id, 'ann')).toMatchObject({ state: 'paid' });
-  expect(await checkout(id, 'ben')).toMatchObject({ state: 'refused', reason: 'sold-out' });
+describe('sells one unit for one payment, and ships it once', () => {
+  it.each<[title: string, crash: Crash]>([
+    ['before its row of the order', ['postgres', 'INSERT INTO shop_orders', 'before']],
+    ['after its row of the order', ['postgres', 'INSERT INTO shop_orders', 'after']],
+    ['before the request for units', ['stampede', '/orders HTTP', 'before']],
+    ['after the request for units', ['stampede', '/orders HTTP', 'after']],
+    ['before the row is reserved', ['postgres', `SET state = 'reserved'`, 'before']],
+    ['after the row is reserved', ['postgres', `SET state = 'reserved'`, 'after']],
+    ['before the order is held', ['stampede', '/extend HTTP', 'before']],
+    ['after the order is held', ['stampede', '/extend HTTP', 'after']],
+    ['after the payment page is made', ['provider', 'POST /payments', 'after']],
+    ['before its row of the payment', ['postgres', 'INSERT INTO shop_payments', 'before']],
+    ['after its row of the payment', ['postgres', 'INSERT INTO shop_payments', 'after']],
+    ['before the payment is reported', ['stampede', 'POST /payments/notifications', 'before']],
+    ['after the payment is reported', ['stampede', 'POST /payments/notifications', 'after']],
+    ['before the row is paid', ['postgres', `SET state = 'paid'`, 'before']],
+    ['before the payment counts as reported', ['postgres', 'UPDATE shop_payments SET', 'before']],
+    ['before its row of the task to ship', ['postgres', 'INSERT INTO shop_tasks', 'before']],
+    ['after its row of the task to ship', ['postgres', 'INSERT INTO shop_tasks', 'after']],
+    ['before the parcel', ['provider', 'POST /parcels', 'before']],
+    ['after the parcel', ['provider', 'POST /parcels', 'after']],
+    ['before the parcel is marked', ['postgres', 'UPDATE shop_tasks SET', 'before']],
+  ])('a shop killed %s', async (_, crash) => {
+    const { id } = await createSale(service.url, 1);
+    const crashed = crashAt(crash);
+    await pay(await payAt(id, 'ann'));
+    await crashed;
+    await expect.poll(() => shown(id, 'ann')).toBe('paid');
+    const orderId = await orderOf(id, 'ann');
+    await expect.poll(() => made('parcels', 'orderId', orderId)).toHaveLength(1);
+    await allIsRight();
+    expect(await checkout(id, 'ann')).toMatchObject({ state: 'paid' });
+    expect(await checkout(id, 'ben')).toMatchObject({ state: 'refused', reason: 'sold-out' });
+  });
 });
 
-it.each<[title: string, crash: Crash]>([
-  ['after its row of the late payment', ['postgres', 'INSERT INTO shop_payments', 'after']],
-  ['after the late payment is reported', ['stampede', 'POST /payments/notifications', 'after']],
-  ['before its row of the refund', ['postgres', 'INSERT INTO shop_tasks', 'before']],
-  ['after its row of the refund', ['postgres', 'INSERT INTO shop_tasks', 'after']],
-  ['before the refund', ['provider', 'POST /refunds', 'before']],
-  ['after the refund', ['provider', 'POST /refunds', 'after']],
-  ['before the refund is marked', ['postgres', 'UPDATE shop_tasks SET', 'before']],
-])('a shop killed %s refunds once what bought nothing', async (_, crash) => {
-  const { id } = await createSale(service.url, 1);
-  const anns = await payAt(id, 'ann');
-  const orderId = await orderOf(id, 'ann');
-  await stores.sql.query('UPDATE orders SET expires_at = clock_timestamp() WHERE id = $1', [orderId]);
-  await expect.poll(() => statusOf(orderId)).toBe('expired');
-  await pay(await payAt(id, 'ben'));
-  await expect.poll(() => shown(id, 'ben')).toBe('paid');
-  await allIsRight();
-  const crashed = crashAt(crash);
-  await pay(anns);
-  await crashed;
-  await expect.poll(() => statusOf(orderId)).toBe('refund-due');
-  await allIsRight();
-  expect(await checkout(id, 'ann')).toMatchObject({ state: 'refused', reason: 'sold-out' });
+describe('refunds once what bought nothing', () => {
+  it.each<[title: string, crash: Crash]>([
+    ['after its row of the late payment', ['postgres', 'INSERT INTO shop_payments', 'after']],
+    ['after the late payment is reported', ['stampede', 'POST /payments/notifications', 'after']],
+    ['before its row of the refund', ['postgres', 'INSERT INTO shop_tasks', 'before']],
+    ['after its row of the refund', ['postgres', 'INSERT INTO shop_tasks', 'after']],
+    ['before the refund', ['provider', 'POST /refunds', 'before']],
+    ['after the refund', ['provider', 'POST /refunds', 'after']],
+    ['before the refund is marked', ['postgres', 'UPDATE shop_tasks SET', 'before']],
+  ])('a shop killed %s', async (_, crash) => {
+    const { id } = await createSale(service.url, 1);
+    const anns = await payAt(id, 'ann');
+    const orderId = await orderOf(id, 'ann');
+    await stores.sql.query('UPDATE orders SET expires_at = clock_timestamp() WHERE id = $1', [orderId]);
+    await expect.poll(() => statusOf(orderId)).toBe('expired');
+    await pay(await payAt(id, 'ben'));
+    await expect.poll(() => shown(id, 'ben')).toBe('paid');
+    await allIsRight();
+    const crashed = crashAt(crash);
+    await pay(anns);
+    await crashed;
+    await expect.poll(() => statusOf(orderId)).toBe('refund-due');
+    await allIsRight();
+    expect(await checkout(id, 'ann')).toMatchObject({ state: 'refused', reason: 'sold-out' });
+  });
 });
 
-it.each<[title: string, crash: Crash]>([
-  ['before it decides to refund', ['postgres', 'WITH reported', 'before']],
-  ['after it has decided to refund', ['postgres', 'WITH reported', 'after']],
-])('a shop killed %s refunds once what is of no order', async (_, crash) => {
-  const orderId = randomUUID();
-  const headers = { 'content-type': 'application/json', 'idempotency-key': orderId };
-  const body = JSON.stringify({ orderId, amountCents: 700 });
-  const page = await fetch(`${provider.url}/payments`, { method: 'POST', headers, body });
-  const { id, url } = (await page.json()) as { id: string; url: string };
-  const crashed = crashAt(crash);
-  await pay(url);
-  await crashed;
-  await expect.poll(() => made('refunds', 'paymentId', id)).toHaveLength(1);
-  await allIsRight();
+describe('refunds once what is of no order', () => {
+  it.each<[title: string, crash: Crash]>([
+    ['before it decides to refund', ['postgres', 'WITH reported', 'before']],
+    ['after it has decided to refund', ['postgres', 'WITH reported', 'after']],
+  ])('a shop killed %s', async (_, crash) => {
+    const orderId = randomUUID();
+    const headers = { 'content-type': 'application/json', 'idempotency-key': orderId };
+    const body = JSON.stringify({ orderId, amountCents: 700 });
+    const page = await fetch(`${provider.url}/payments`, { method: 'POST', headers, body });
+    const { id, url } = (await page.json()) as { id: string; url: string };
+    const crashed = crashAt(crash);
+    await pay(url);
+    await crashed;
+    await expect.poll(() => made('refunds', 'paymentId', id)).toHaveLength(1);
+    await allIsRight();
+  });
 });
 
 it('a paid order that is refunded before it is shipped is not shipped', async () => {
