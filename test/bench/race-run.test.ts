@@ -41,7 +41,7 @@ describe('npm run race', { timeout: 600_000 }, () => {
     for (const { accepted, soldOut, busy, unknown, unsent } of figures.lanes)
       expect(accepted + soldOut + busy + unknown + unsent).toBe(900);
     expect(readFileSync(join(folder, made, 'race.md'), 'utf8')).toMatch(/^\| `lua` \| exact \| \d+ \| /m);
-    for (const picture of ['race.png', 'race-dark.png'])
+    for (const picture of ['race.png', 'race-dark.png', 'race-phone.png', 'race-phone-dark.png'])
       expect(existsSync(join(folder, made, picture))).toBe(executablePath !== undefined);
     await expectNothingOf(folder);
   });

@@ -215,7 +215,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
           })
           .toBe(1);
       await page.getByText('Postgres and Redis answer · lua').click();
-      await says(page, 'It never oversells');
+      await says(page, /which decides in Redis/);
       await inspect(page);
     });
   });

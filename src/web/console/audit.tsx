@@ -4,8 +4,8 @@ import type { AuditedAct, Audit as Compared } from '../ui/answers.ts';
 import { count } from '../ui/format.ts';
 import { Live, Notice } from '../ui/parts.tsx';
 import { failed } from './actions.tsx';
-import { ShowMore, useList } from './list.tsx';
-import type { SaleProps } from './sale.tsx';
+import { ShowMore, Unread, useList } from './list.tsx';
+import type { SaleProps } from './sales.ts';
 import { Time } from './time.tsx';
 import { asAdmin } from './token.ts';
 
@@ -15,11 +15,7 @@ export function Audit({ sale: { id } }: SaleProps) {
     <>
       <Comparison id={id} />
       <h3>Who did what</h3>
-      {list.failure.value !== null && (
-        <Notice tone="bad" title="The audit log cannot be read">
-          {list.failure.value}
-        </Notice>
-      )}
+      <Unread failure={list.failure.value} what="audit log" />
       {list.items.value?.length === 0 && <p class="soft">The audit log has no act on this sale.</p>}
       <ul class="rows" aria-label="Who did what">
         {list.items.value?.map((act, n) => (

@@ -88,32 +88,14 @@ export function HealthLine() {
   );
 }
 
-const PROMISES: Readonly<Record<keyof Strategies['strategies'][number]['guarantees'], string>> = {
-  neverOversells: 'never oversells',
-  neverLoses: 'never loses a confirmed order',
-  onePerCustomer: 'sells one order to a customer',
-  neverStrands: 'never answers “sold out” while a unit is free',
-  pointsOnce: 'awards points exactly once',
-  survivesRedisLoss: 'keeps all this when Redis loses its data',
-};
-
 function Strategy({ active, lock: lockName, strategies: all, locks }: Strategies) {
-  const { summary, store, usesLock, guarantees } = all.find(({ name }) => name === active)!;
+  const { summary, store, usesLock } = all.find(({ name }) => name === active)!;
   const lock = usesLock ? locks.find(({ name }) => name === lockName) : undefined;
-  const keys = Object.keys(PROMISES) as (keyof typeof PROMISES)[];
-  const known = keys.filter((key) => key !== 'survivesRedisLoss' || 'redis' in (health.value?.stores ?? {}));
-  const promised = (isKept: boolean) =>
-    known
-      .filter((key) => guarantees[key] === isKept)
-      .map((key) => PROMISES[key])
-      .join('; ');
   return (
     <div class="stack tight small">
       <p>
         Strategy <code>{active}</code>, which decides in {nameOf(store)}. {summary}
       </p>
-      <p>It {promised(true)}.</p>
-      {promised(false) !== '' && <p class="bad">Not promised: {promised(false)}.</p>}
       {lock !== undefined && (
         <p>
           Under the lock <code>{lock.name}</code>. {lock.summary}

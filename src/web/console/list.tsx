@@ -2,6 +2,7 @@
 import { type ReadonlySignal, useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 import type { Answer } from '../ui/answers.ts';
+import { Notice } from '../ui/parts.tsx';
 import { asAdmin } from './token.ts';
 
 export const REFRESH_MS = 2_000;
@@ -52,6 +53,14 @@ export function usePoll(read: () => Promise<void>, what: string): void {
     return () => clearInterval(timer);
   }, [what]);
 }
+
+/** Says that a list cannot be read. */
+export const Unread = ({ failure, what }: { failure: string | null; what: string }) =>
+  failure && (
+    <Notice tone="bad" title={`The ${what} cannot be read`}>
+      {failure}
+    </Notice>
+  );
 
 /** A button below a list that lengthens it. */
 export const ShowMore = ({ list }: { list: List<unknown> }) =>

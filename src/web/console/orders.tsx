@@ -1,20 +1,21 @@
 /** The orders of a sale: search, cancel and refund, one or all, and the export. */
 import { useSignal } from '@preact/signals';
 import { orderStatuses } from '../../domain/order.ts';
-import type { Order, SaleRefund } from '../ui/answers.ts';
+import type { Order, Sale, SaleRefund } from '../ui/answers.ts';
 import { bearer } from '../ui/api.ts';
 import { count, money } from '../ui/format.ts';
-import { Bar, Notice, ORDER_PILLS, Pill } from '../ui/parts.tsx';
+import { Bar, ORDER_PILLS, Pill } from '../ui/parts.tsx';
 import { act, confirmed, failed, isActing } from './actions.tsx';
 import { adjust, param } from './address.ts';
-import { ShowMore, useList, usePoll } from './list.tsx';
-import type { SaleProps } from './sale.tsx';
+import { ShowMore, Unread, useList, usePoll } from './list.tsx';
+import type { SaleProps } from './sales.ts';
 import { distance, Time } from './time.tsx';
 import { asAdmin, token } from './token.ts';
 
 const UNITS_RETURN = 'The units return to the sale';
 
-export function Orders({ sale: { id, name, currency }, refresh }: SaleProps) {
+export function Orders({ sale, refresh }: SaleProps) {
+  const { id, currency } = sale;
   const filter = { search: param('find').trim(), status: param('status') };
   const list = useList<Order>(`/sales/${id}/orders`, filter);
   const progress = useSignal<SaleRefund | null>(null);
@@ -23,41 +24,14 @@ export function Orders({ sale: { id, name, currency }, refresh }: SaleProps) {
     if (answer.kind === 'ok') progress.value = answer.body;
   }, '');
   const { items: orders, failure } = list;
-  /** Cancels or refunds, once it is confirmed. */
-  async function close<T>(
-    question: { readonly title: string; readonly text: string; readonly yes: string },
-    path: string,
-    titleOf: (changed: T) => string,
-  ): Promise<void> {
-    const answer = await confirmed({ ...question, option: UNITS_RETURN });
-    if (answer === null) return;
-    const both = async () => void (await Promise.all([list.refresh(), refresh()]));
-    await act<T>({ path, body: { returnUnits: answer.option }, titleOf, refresh: both });
-  }
-  const closeOne = ({ orderId, userId, quantity, amountCents }: Order, verb: string) => {
-    const question = {
-      title: `${verb} the order of ${userId}?`,
-      text: `${count(quantity)} for ${money(amountCents, currency)}, order ${orderId}.`,
-      yes: `${verb} the order`,
-    };
-    const titleOf = ({ status }: Order) =>
-      `The order of ${userId} is ${status === 'cancelled' ? 'cancelled' : 'refunded'}`;
-    return close<Order>(question, `/orders/${orderId}/refund`, titleOf);
-  };
-  const closeAll = () => {
-    const text = 'All unpaid orders are cancelled and all paid ones refunded. Pause the sale first.';
-    const question = { title: `Refund all orders of ${name}?`, text, yes: 'Refund all orders' };
-    return close<SaleRefund>(question, `/sales/${id}/refund`, ({ orders }) => `${count(orders)} to close`);
-  };
+  const { closeOne, closeAll } = changesOf(sale, async () => {
+    await Promise.all([list.refresh(), refresh()]);
+  });
   return (
     <>
       <Search />
       <div aria-live="polite">
-        {failure.value !== null && (
-          <Notice tone="bad" title="The orders cannot be read">
-            {failure.value}
-          </Notice>
-        )}
+        <Unread failure={failure.value} what="orders" />
         {progress.value !== null && <Refunding {...progress.value} />}
       </div>
       {orders.value?.length === 0 && <p class="soft">No order matches.</p>}
@@ -77,6 +51,35 @@ export function Orders({ sale: { id, name, currency }, refresh }: SaleProps) {
       </div>
     </>
   );
+}
+
+/** Cancels and refunds, once they are confirmed. */
+function changesOf({ id, name, currency }: Sale, refresh: () => Promise<void>) {
+  async function close<T>(
+    question: { readonly title: string; readonly text: string; readonly yes: string },
+    path: string,
+    titleOf: (changed: T) => string,
+  ): Promise<void> {
+    const answer = await confirmed({ ...question, option: UNITS_RETURN });
+    if (answer === null) return;
+    await act<T>({ path, body: { returnUnits: answer.option }, titleOf, refresh });
+  }
+  const closeOne = ({ orderId, userId, quantity, amountCents }: Order, verb: string) => {
+    const question = {
+      title: `${verb} the order of ${userId}?`,
+      text: `${count(quantity)} for ${money(amountCents, currency)}, order ${orderId}.`,
+      yes: `${verb} the order`,
+    };
+    const titleOf = ({ status }: Order) =>
+      `The order of ${userId} is ${status === 'cancelled' ? 'cancelled' : 'refunded'}`;
+    return close<Order>(question, `/orders/${orderId}/refund`, titleOf);
+  };
+  const closeAll = () => {
+    const text = 'All unpaid orders are cancelled and all paid ones refunded. Pause the sale first.';
+    const question = { title: `Refund all orders of ${name}?`, text, yes: 'Refund all orders' };
+    return close<SaleRefund>(question, `/sales/${id}/refund`, ({ orders }) => `${count(orders)} to close`);
+  };
+  return { closeOne, closeAll };
 }
 
 const Search = () => (

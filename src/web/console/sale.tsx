@@ -1,5 +1,5 @@
 /** The sale that is open: its figures live, its stock, its terms. */
-import { useSignal } from '@preact/signals';
+import { type Signal, useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { stateOf } from '../../domain/sale.ts';
 import type { Sale, SaleEvent } from '../ui/answers.ts';
@@ -13,16 +13,10 @@ import { Chart, type Series } from './chart.tsx';
 import { failureOf, usePoll } from './list.tsx';
 import { Orders } from './orders.tsx';
 import { SaleForm } from './sale-form.tsx';
-import { refreshSales } from './sales.ts';
+import { refreshSales, type SaleProps } from './sales.ts';
 import { distance, nowMs, Time } from './time.tsx';
 import { asAdmin } from './token.ts';
 import { Waitlist } from './waitlist.tsx';
-
-export interface SaleProps {
-  readonly sale: Sale;
-  /** Reads the sale again. */
-  readonly refresh: () => Promise<void>;
-}
 
 const TABS = {
   Stock,
@@ -202,20 +196,7 @@ function ChangeStock({ sale, refresh }: SaleProps) {
     >
       <h3>Change the stock</h3>
       <div class="row">
-        <fieldset class="plain row">
-          <legend class="unseen">Direction</legend>
-          {[false, true].map((cut) => (
-            <label class="check" key={String(cut)}>
-              <input
-                type="radio"
-                name="direction"
-                checked={isCut.value === cut}
-                onChange={() => (isCut.value = cut)}
-              />
-              {cut ? 'Cut units' : 'Add units'}
-            </label>
-          ))}
-        </fieldset>
+        <Direction isCut={isCut} />
         <Field label="Units">
           <input
             type="number"
@@ -243,6 +224,23 @@ function ChangeStock({ sale, refresh }: SaleProps) {
     </form>
   );
 }
+
+const Direction = ({ isCut }: { isCut: Signal<boolean> }) => (
+  <fieldset class="plain row">
+    <legend class="unseen">Direction</legend>
+    {[false, true].map((cut) => (
+      <label class="check" key={String(cut)}>
+        <input
+          type="radio"
+          name="direction"
+          checked={isCut.value === cut}
+          onChange={() => (isCut.value = cut)}
+        />
+        {cut ? 'Cut units' : 'Add units'}
+      </label>
+    ))}
+  </fieldset>
+);
 
 function Terms({ sale, refresh }: SaleProps) {
   const titleOf = () => 'The sale is changed';

@@ -6,6 +6,13 @@ import { failureOf, LONGEST, REFRESH_MS } from './list.tsx';
 import { nowMs } from './time.tsx';
 import { asAdmin } from './token.ts';
 
+/** A part of the panel of a sale. */
+export interface SaleProps {
+  readonly sale: Sale;
+  /** Reads the sale again. */
+  readonly refresh: () => Promise<void>;
+}
+
 /** Samples of three minutes. */
 export const SAMPLES = 90;
 

@@ -2,10 +2,10 @@
 import { stateOf } from '../../domain/sale.ts';
 import type { Sale } from '../ui/answers.ts';
 import { compact, count, money } from '../ui/format.ts';
-import { Bar, Notice, StateOptions, StatePill } from '../ui/parts.tsx';
+import { Bar, StateOptions, StatePill } from '../ui/parts.tsx';
 import { adjust, CLOSED, go, hrefOf, param } from './address.ts';
 import { Chart, Line } from './chart.tsx';
-import { LONGEST, REFRESH_MS, usePoll } from './list.tsx';
+import { LONGEST, REFRESH_MS, Unread, usePoll } from './list.tsx';
 import { allRates, failure, ratesOf, readMs, refreshSales, SAMPLES, sales } from './sales.ts';
 import { distance, Time } from './time.tsx';
 import { asAdmin } from './token.ts';
@@ -71,11 +71,7 @@ export function Sales() {
           </a>
         </div>
       </div>
-      {failure.value !== null && (
-        <Notice tone="bad" title="The sales cannot be read">
-          {failure.value}
-        </Notice>
-      )}
+      <Unread failure={failure.value} what="sales" />
       {all !== null && all.length > 0 && (
         <>
           <Chart title="All sales, units a second" values={allRates()} most={SAMPLES} stepMs={REFRESH_MS} />

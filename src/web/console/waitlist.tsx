@@ -1,9 +1,9 @@
 /** Who waits for units of a sale. */
 import type { WaitlistEntry } from '../ui/answers.ts';
 import { count } from '../ui/format.ts';
-import { Notice, Pill } from '../ui/parts.tsx';
-import { ShowMore, useList } from './list.tsx';
-import type { SaleProps } from './sale.tsx';
+import { Pill } from '../ui/parts.tsx';
+import { ShowMore, Unread, useList } from './list.tsx';
+import type { SaleProps } from './sales.ts';
 import { Time } from './time.tsx';
 
 export function Waitlist({ sale: { id } }: SaleProps) {
@@ -11,11 +11,7 @@ export function Waitlist({ sale: { id } }: SaleProps) {
   const { items, failure } = list;
   return (
     <>
-      {failure.value !== null && (
-        <Notice tone="bad" title="The waitlist cannot be read">
-          {failure.value}
-        </Notice>
-      )}
+      <Unread failure={failure.value} what="waitlist" />
       {items.value?.length === 0 && (
         <p class="soft">Nobody waits. Customers can join when the units are sold out.</p>
       )}
