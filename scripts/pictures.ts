@@ -1,28 +1,46 @@
-/** Makes the pictures of the shop and the console in the documents: npm run pictures. */
+/** Makes the pictures of the shop, the console and the committed race in the documents: npm run pictures. */
+import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { flag, optionLines, readOptions } from '../bench/kit/options.ts';
 import { takePictures } from '../bench/kit/picture.ts';
+import type { Race } from '../bench/race/race.ts';
+import { pictureRace } from '../bench/race/record.ts';
+import { openServer } from '../bench/race/server.ts';
 import { openStores } from '../lab/servers/stores.ts';
 import { noShedding, startService } from '../lab/service.ts';
 import { onStopSignals } from '../src/config/stop-signals.ts';
 
+const RACE = fileURLToPath(new URL('../bench/results/canonical/', import.meta.url));
 const FOLDER = fileURLToPath(new URL('../docs/pictures/', import.meta.url));
 const viewport = { width: 1010, height: 640 };
+/** Wide enough for the open sale beside the table. */
+const BESIDE = { width: 1280, height: 800 };
 /** How long customers come before the picture of the console, and how many in 100 ms. */
 const [LOAD_MS, AT_ONCE] = [60_000, 40];
 
 const specs = { help: flag('show this') };
 const mistakes: string[] = [];
 const { help } = readOptions(specs, process.argv.slice(2), mistakes).values;
-if (help) process.stdout.write(`Makes the pictures in docs/pictures.\n\n${optionLines(specs, {})}\n`);
+if (help)
+  process.stdout.write(
+    `Makes the pictures in docs/pictures, and those of the race in bench/results/canonical.\n\n${optionLines(specs, {})}\n`,
+  );
 if (mistakes.length > 0) process.stderr.write(`${mistakes.join('\n')}\n`);
 if (mistakes.length > 0 || help) process.exit(mistakes.length > 0 ? 2 : 0);
 
 const interrupt = new AbortController();
 
+/** The page of a race shows the figures that are committed. */
+async function pictureCommittedRace(): Promise<void> {
+  const view = JSON.parse(readFileSync(`${RACE}race.json`, 'utf8'));
+  await using server = await openServer({ view } as Race, 0);
+  await pictureRace(server.url, RACE);
+}
+
 /** @throws when it is interrupted */
 async function main({ signal }: AbortController): Promise<void> {
+  await pictureCommittedRace();
   const given = { databaseUrl: undefined, redisUrl: undefined, keep: false, mayDelete: false };
   await using stores = await openStores({ ...given, say: (line) => process.stderr.write(`${line}\n`) });
   await using empty = await stores.fresh('pictures');
@@ -64,9 +82,9 @@ async function main({ signal }: AbortController): Promise<void> {
       },
     });
     await takePictures({
-      ...{ url: `${service.url}/console`, path: `${FOLDER}console.png`, viewport, fullPage: false },
+      ...{ url: `${service.url}/console`, path: `${FOLDER}console.png`, viewport: BESIDE, fullPage: false },
       async prepare(page) {
-        await page.click('summary:has-text("Live")'); // of the newest sale
+        await page.getByRole('link', { name: 'Trail runners' }).click();
         await sleep(LOAD_MS, undefined, { signal });
       },
     });

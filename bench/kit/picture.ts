@@ -8,6 +8,8 @@ interface Shot {
   /** Where the light picture goes; the other has `-dark` before the extension. */
   readonly path: string;
   readonly viewport: { readonly width: number; readonly height: number };
+  /** Pixels of the picture for one of the page; 1 by default. */
+  readonly scale?: number;
   /** Whether the whole scrolling page is taken. */
   readonly fullPage: boolean;
   /** CSS of the picture only. */
@@ -21,6 +23,7 @@ export async function takePictures({
   url,
   path,
   viewport,
+  scale = 1,
   fullPage,
   style,
   prepare,
@@ -33,7 +36,7 @@ export async function takePictures({
   const signals = { handleSIGINT: false, handleSIGTERM: false, handleSIGHUP: false };
   const browser = await chromium.launch({ executablePath, args, ...signals });
   try {
-    const options = { viewport, reducedMotion: 'reduce', bypassCSP: true } as const;
+    const options = { viewport, deviceScaleFactor: scale, reducedMotion: 'reduce', bypassCSP: true } as const;
     const page = await browser.newPage(options);
     await page.goto(url);
     await prepare(page);

@@ -1,5 +1,6 @@
 /** The record of a race without a page: figures, a summary in Markdown, and a picture of the page. */
 import { join } from 'node:path';
+import type { Page } from 'playwright-core';
 import { describeCommit, describeMachine, shortCommit } from '../../lab/kit/machine.ts';
 import { number } from '../../lab/kit/text.ts';
 import { takePictures } from '../kit/picture.ts';
@@ -41,11 +42,18 @@ function summaryOf({ options, strikes, lanes }: RaceView): string {
 /** CSS for a document, narrower than a screen: hides buttons, notes, counts and shadows. */
 const still = `.desk, .row > .pill, .answers, main > p { display: none } .card { box-shadow: none }
   .lane { grid-template-columns: 196px 116px minmax(0, 1fr) 216px }`;
+/** For a phone, which shows it as wide as it is: also hides sentences. */
+const phone = `${still} .lane { grid-template-columns: minmax(0, 1fr) auto } .lane p.small, .left { display: none }
+  .verdict { grid-area: 1 / 2 }`;
 
-/** Takes pictures of a race that is done. @returns the names of the files; none when no Chromium is installed */
-export const pictureRace = (url: string, folder: string): Promise<string[]> =>
-  takePictures({
-    ...{ url, path: join(folder, 'race.png'), style: still },
-    ...{ viewport: { width: 1010, height: 600 }, fullPage: true },
-    prepare: (page) => page.locator('main[data-phase="done"]').waitFor(),
-  });
+/** Takes pictures of a race that is done, for a screen and for a phone. @returns the names of the files; none when no Chromium is installed */
+export async function pictureRace(url: string, folder: string): Promise<string[]> {
+  const prepare = (page: Page) => page.locator('main[data-phase="done"]').waitFor();
+  const shared = { url, fullPage: true, prepare };
+  const wide = { style: still, viewport: { width: 1010, height: 600 } };
+  const narrow = { style: phone, viewport: { width: 358, height: 600 }, scale: 2 };
+  return [
+    ...(await takePictures({ ...shared, ...wide, path: join(folder, 'race.png') })),
+    ...(await takePictures({ ...shared, ...narrow, path: join(folder, 'race-phone.png') })),
+  ];
+}

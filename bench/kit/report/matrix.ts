@@ -1,4 +1,5 @@
 /** A matrix as a grid of words and colors. Each cell with a history links to its picture, which opens below the grid. */
+import { placeTicks } from '../labels.ts';
 import type { Lanes, Matrix, MatrixCell } from '../suite.ts';
 import { html, Markup, nothing } from './markup.ts';
 import { palette } from './palette.ts';
@@ -33,12 +34,12 @@ function gridCell({ tone, word, figure, text, picture }: MatrixCell, target: str
 }
 
 const width = 720;
-/** Texts are readable on a phone, where the picture is two thirds as wide. */
-const lane = { width: 560, height: 28, bar: 16, legend: 28 };
+/** Texts have 11 px and more on a phone, where the picture is 358 px wide. */
+const lane = { width: 500, height: 28, bar: 16, legend: 28 };
 
 const inPage =
   '.band{fill:var(--fairband)}.held{fill:var(--bar)}.two{fill:var(--bad)}.mark{stroke:var(--ink);stroke-width:1.5}';
-const style = `svg{${palette.light}font:15px system-ui,sans-serif;background:var(--paper)}text{fill:var(--soft)}${inPage}@media(prefers-color-scheme:dark){svg{${palette.dark}}}`;
+const style = `svg{${palette.light}font:16px system-ui,sans-serif;background:var(--paper)}text{fill:var(--soft)}${inPage}@media(prefers-color-scheme:dark){svg{${palette.dark}}}`;
 
 /** A history as an SVG file, for pages that only show pictures; null: there is none. */
 export function pictureFile({ columns, rows }: Matrix, name: string, column: string): string | null {
@@ -98,7 +99,7 @@ function lanesPicture({ endMs, band, exclusive, lanes }: Lanes, head = nothing):
     return html`<text x="2" y="${y + lane.bar - 1}">${name}</text>${spans.map(([from, to]) => bar(from, to, 'held'))}${shared}${lines}`;
   });
   const seconds = Array.from({ length: Math.floor(endMs / 1_000) + 1 }, (_, s) => s);
-  const ticks = seconds.map(
+  const ticks = placeTicks(seconds, (s) => x(s * 1_000), 40).map(
     (s) => html`<text x="${x(s * 1_000)}" y="${bottom + 15}" text-anchor="middle">${s} s</text>`,
   );
   const words = lanes.map(({ name, spans }) => `${name} held ${spans.length} times`).join(', ');

@@ -2,6 +2,7 @@
  * Small multiples, as SVG: a panel for each cell with its line in front of the faint lines of all others. All panels of a chart
  * share their axes, so that they can be compared.
  */
+import { placeTicks } from '../labels.ts';
 import type { CurveInfo, Unit } from '../suite.ts';
 import type { Drawn } from './bars.ts';
 import { html, type Markup, nothing } from './markup.ts';
@@ -44,12 +45,9 @@ function panels(id: string, lines: readonly Line[], axes: Axes, numberOf: Drawn[
     (y) =>
       html`<path d="M${frame.left} ${down(y)}H${width - frame.right}"/><text x="${frame.left - 3}" y="${down(y) + 3}" text-anchor="end">${tick(y)}</text>`,
   );
-  let last = Number.NEGATIVE_INFINITY;
-  const across = axes.x.ticks.map((x) => {
-    if (right(x) - last < tickWidth) return nothing;
-    last = right(x);
-    return html`<text x="${last}" y="${height - 4}" text-anchor="middle">${axes.xText(x)}</text>`;
-  });
+  const across = placeTicks(axes.x.ticks, right, tickWidth).map(
+    (x) => html`<text x="${right(x)}" y="${height - 4}" text-anchor="middle">${axes.xText(x)}</text>`,
+  );
   // Custom properties reach the copies that <use> makes; the selectors that switch cells off do not.
   const all = lines.map(
     (line) => html`<polyline style="display:var(--d${numberOf(line.cell)},inline)" points="${path(line)}"/>`,
