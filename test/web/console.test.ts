@@ -207,7 +207,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     const { id } = await createSale(service.url, 400);
     await visit(browser, at(`open=${id}`), async (page) => {
       let n = 0;
-      for (const chart of ['Units sold per second', 'All sales, units a second'])
+      for (const chart of ['Units sold per second', 'All sales per second'])
         await expect
           .poll(async () => {
             await attempt(service.url, id, `u-${n++}`);

@@ -74,7 +74,7 @@ export function Sales() {
       <Unread failure={failure.value} what="sales" />
       {all !== null && all.length > 0 && (
         <>
-          <Chart title="All sales, units a second" values={allRates()} most={SAMPLES} stepMs={REFRESH_MS} />
+          <Chart title="All sales per second" values={allRates()} most={SAMPLES} stepMs={REFRESH_MS} />
           <Search first={rows[0]} />
           {rows.length === 0 ? <p class="soft">No sale matches.</p> : <Table rows={rows} />}
           {all.length === LONGEST && <p class="soft small">The newest {count(LONGEST)} sales.</p>}
