@@ -49,6 +49,7 @@ export const FULL_ONLY = [
   'test/orders/isolation.test.ts',
   'test/orders/outages.test.ts',
   'test/orders/oversold.test.ts',
+  'test/orders/patroni.test.ts',
   'test/commands/check-server.test.ts',
   'test/commands/reconcile.test.ts',
   'test/orders/replicated.test.ts',

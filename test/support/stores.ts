@@ -79,7 +79,7 @@ export async function openEnsembleStores({
   pair,
   sentinels,
 }: {
-  readonly pair?: PostgresPair;
+  readonly pair?: Pick<PostgresPair, 'url' | 'sql'>;
   readonly sentinels?: Sentinels;
 }): Promise<TestStores> {
   const shared = await openTestStores();
