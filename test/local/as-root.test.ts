@@ -1,8 +1,8 @@
 /** Started as root, the local stores run as other accounts. Without root these tests are skipped: only root can change accounts. */
 import { chownSync, cpSync, mkdtempSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { Redis } from 'ioredis';
 import { describe, expect, test } from 'vitest';
+import { withRedis } from '../../lab/servers/stores.ts';
 import { startPostgresServer } from '../../src/local/postgres-server.ts';
 import { sendSignal } from '../../src/local/processes.ts';
 import { findRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
@@ -26,11 +26,6 @@ const programOf = (pid: number) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').
 const programFolders = (program: string) =>
   [program, dirname(program), dirname(dirname(program))].filter((path) => path.includes('stampede-program-'));
 const gives = (folder: string, uid: number) => chownSync(folder, uid, uid);
-
-async function withRedis<T>(url: string, use: (redis: Redis) => Promise<T>): Promise<T> {
-  const redis = new Redis(url, { retryStrategy: () => null });
-  return use(redis).finally(() => redis.disconnect());
-}
 
 describe.runIf(isRoot && isLinux)('as root (skipped without root: only root can change accounts)', () => {
   test("in another user's project neither store runs as root, root keeps no group, and nothing is left to root, also after a SIGKILL", async () => {

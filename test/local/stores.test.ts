@@ -1,8 +1,8 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { Redis } from 'ioredis';
 import { describe, expect, test } from 'vitest';
+import { withRedis } from '../../lab/servers/stores.ts';
 import { type LocalStores, startLocalStores } from '../../src/local/stores.ts';
 import { readStoreUrls } from '../../src/local/urls.ts';
 import { bySize } from '../support/tier.ts';
@@ -21,25 +21,15 @@ const start = (folder: string, say: (line: string) => void = quiet) =>
 
 type Urls = { migrationDatabaseUrl: string | null; redisUrl: string | null };
 
-async function withRedis<T>(stores: Urls, use: (redis: Redis) => Promise<T>): Promise<T> {
-  const redis = new Redis(stores.redisUrl!, { maxRetriesPerRequest: 0, retryStrategy: () => null });
-  redis.on('error', quiet);
-  try {
-    return await use(redis);
-  } finally {
-    redis.disconnect();
-  }
-}
-
 async function write(stores: Urls, value: number): Promise<void> {
   await query(stores.migrationDatabaseUrl!, 'CREATE TABLE IF NOT EXISTS kept (value int)');
   await query(stores.migrationDatabaseUrl!, `INSERT INTO kept VALUES (${value})`);
-  await withRedis(stores, (redis) => redis.sadd('kept', value));
+  await withRedis(stores.redisUrl!, (redis) => redis.sadd('kept', value));
 }
 
 async function read(stores: Urls): Promise<{ postgres: unknown[]; redis: string[] }> {
   const rows = await query(stores.migrationDatabaseUrl!, 'SELECT value FROM kept ORDER BY value');
-  const redis = await withRedis(stores, (client) => client.smembers('kept'));
+  const redis = await withRedis(stores.redisUrl!, (client) => client.smembers('kept'));
   return { postgres: rows.map((row) => row.value), redis: redis.sort() };
 }
 
@@ -79,9 +69,7 @@ describe('start and stop', () => {
     expect(statSync(join(folder, 'secret')).mode & 0o777).toBe(0o600);
     const guess = urls.map((url) => Object.assign(new URL(url), { password: 'guess' }).href);
     await expect(query(guess[0]!, 'SELECT 1')).rejects.toThrow(/password/);
-    const guessing = withRedis({ redisUrl: guess[2]!, migrationDatabaseUrl: null }, (redis) =>
-      redis.get('x'),
-    );
+    const guessing = withRedis(guess[2]!, (redis) => redis.get('x'));
     await expect(guessing).rejects.toThrow();
 
     expect(readStoreUrls(folder)).toEqual({ databaseUrl, migrationDatabaseUrl, redisUrl });
@@ -92,7 +80,7 @@ describe('start and stop', () => {
     expect(echoed.slice(0, 2)).toEqual(['PONG', `${databaseUrl} ${redisUrl}`]);
     expect(echoed.filter((line) => /^(DATABASE|REDIS)_URL=/.test(line))).toEqual([]);
 
-    const info = await withRedis(stores, (redis) => redis.info('server'));
+    const info = await withRedis(stores.redisUrl!, (redis) => redis.info('server'));
     process.kill(Number(/process_id:(\d+)/.exec(info)?.[1]), 'SIGKILL');
     await expect.poll(() => said.join('\n')).toMatch(/Redis exited unexpectedly \(signal SIGKILL\)/);
     const stopped = stores.stop();
@@ -107,7 +95,7 @@ describe('start and stop', () => {
     const folder = temporaryFolder();
     const stores = await startLocalStores({ folder, postgres: false, redis: true, say: quiet });
     expect(stores.databaseUrl).toBeNull();
-    expect(await withRedis(stores, (redis) => redis.ping())).toBe('PONG');
+    expect(await withRedis(stores.redisUrl!, (redis) => redis.ping())).toBe('PONG');
     expect(readdirSync(join(folder, 'postgres'))).toEqual([]);
     await stores.stop();
     const untouched = join(folder, 'untouched');

@@ -5,8 +5,8 @@ import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import pg from 'pg';
 import { afterEach, expect } from 'vitest';
+import { withPostgres } from '../../lab/servers/stores.ts';
 import { sendSignal } from '../../src/local/processes.ts';
 
 export const isRoot = process.getuid?.() === 0;
@@ -100,13 +100,5 @@ export async function untilUp(service: Service): Promise<{ migrationDatabaseUrl:
 }
 
 /** Runs one statement on a new connection. */
-export async function query(url: string, sql: string): Promise<Record<string, unknown>[]> {
-  const client = new pg.Client({ connectionString: url });
-  client.on('error', () => {});
-  await client.connect();
-  try {
-    return (await client.query(sql)).rows;
-  } finally {
-    await client.end();
-  }
-}
+export const query = (url: string, sql: string): Promise<Record<string, unknown>[]> =>
+  withPostgres(url, async (client) => (await client.query(sql)).rows);
