@@ -200,7 +200,6 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
   'docs/explanation/experiments.md': {
     points: () => measured('points', (one) => comparisons(one).slice(1)),
     locks: () => measured('innodb', (one) => extraTables(one).slice(0, 1)),
-    deadlocks: () => measured('innodb', (one) => extraTables(one).slice(1)),
     rates: () => measured('innodb', (one) => comparisons(one).slice(1)),
   },
   'docs/explanation/how-locks-fail.md': {
