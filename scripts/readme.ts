@@ -213,7 +213,6 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
   'docs/reference/locks.md': { capabilities: capabilityTable, flaws: flawTable },
   'docs/reference/measurements.md': {
     strategies: () => measured('strategies', comparisons),
-    measured: () => measured('locks', comparisons),
     limits: () => measured('limits', (one) => [ratiosTable(one)]),
   },
 };
