@@ -97,7 +97,7 @@ const startsIn = (said: string) =>
   [...said.matchAll(/^npm start: (.*) sale \d+ (\d+)$/gm)].map(([, by, status]) => `${by}: ${status}`);
 const problemsIn = (said: string) => [...said.matchAll(/\/problems\/([\w-]+)/g)].map(([, slug]) => slug);
 /** The id of an order in the pages: "Use your own orderId". */
-const ORDER = '01a203a7-0bba-707d-8e40-78c3eaa04524';
+const ORDER = '01a203a7-0bba-707d-8e40-78c300000003';
 
 it('README, Try it, with a new .env', async () => {
   cpSync(path.join(root, 'scripts/secrets.sh'), path.join(installed.folder, 'scripts/secrets.sh'));
