@@ -15,6 +15,7 @@ import type pg from 'pg';
 import type { LoopHealth } from '../concurrency/loop-health.ts';
 import { limits } from '../config/limits.ts';
 import type { Order, OrderStatus } from '../domain/order.ts';
+import type { CustomerLimit } from '../domain/outcome.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import { afterWrite, UNREAD } from '../store/failures/postgres.ts';
 import type { OutboxRelay } from '../store/outbox-relay.ts';
@@ -67,6 +68,7 @@ export type TransferResult =
   /** `unchanged`: the customer has it by an earlier request. */
   | { readonly kind: 'transferred' | 'unchanged'; readonly order: Order }
   | { readonly kind: Exclude<NoTransfer, 'unchanged'> }
+  | CustomerLimit
   /** With CONFIRM=accepted the other customer may have a 202 for an order that is not committed yet. */
   | { readonly kind: 'not-supported' };
 
@@ -231,7 +233,8 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
       const how = { toUserId, locksFirst: strategy.locksFirst, isMirrored, actor };
       const result = await change<TransferResult>(orderId, ['pending', 'paid'], key, async (client) => {
         const kind = await transferOrder(client, orderId, how);
-        if (kind !== 'transferred' && kind !== 'unchanged') return { commit: false, value: kind && { kind } };
+        if (kind === null || typeof kind === 'object') return { commit: false, value: kind };
+        if (kind !== 'transferred' && kind !== 'unchanged') return { commit: false, value: { kind } };
         return { commit: true, value: { kind, order: (await orders.get(orderId, client))! } };
       });
       if (result.kind === 'transferred') await outbox?.publish([orderId]);

@@ -4,7 +4,9 @@
  * yet name the other customer; the outbox carries the change to Redis. The partial unique index keeps both customers to one active order.
  */
 import type pg from 'pg';
-import { classifyPostgresError } from '../store/failures/postgres.ts';
+import { beyondLimit, type CustomerLimit } from '../domain/outcome.ts';
+import { classifyPostgresError, isBeyondLimit } from '../store/failures/postgres.ts';
+import { unitsHeld } from '../store/postgres/insert-orders.ts';
 import { ACTIVE } from '../store/postgres/orders.ts';
 import type { LocksFirst } from '../strategies/strategy.ts';
 
@@ -25,7 +27,9 @@ export type NoTransfer = 'unchanged' | 'same-customer' | 'already-transferred' |
 const LOCK = `
   SELECT sale_id AS "saleId", user_id AS "userId", transferred_from AS "transferredFrom", EXISTS (
     SELECT FROM orders AS other WHERE other.sale_id = orders.sale_id AND other.user_id = $2 AND other.${ACTIVE}
-  ) AS "hasOrder" FROM orders WHERE id = $1 AND ${ACTIVE} FOR UPDATE`;
+  ) AS "hasOrder", quantity, limits.* FROM orders LEFT JOIN LATERAL (
+    SELECT max_per_customer AS "maxPerCustomer", ${unitsHeld('orders', '$2')} AS "unitsHeld" FROM sales WHERE id = orders.sale_id
+  ) AS limits ON orders.limit_group IS NOT NULL WHERE id = $1 AND ${ACTIVE} FOR UPDATE OF orders`;
 
 const moved = (after = '') => `moved AS (
     UPDATE orders SET user_id = $2, transferred_from = $4 ${after} WHERE orders.id = $1
@@ -59,6 +63,9 @@ interface Locked {
   readonly userId: string;
   readonly transferredFrom: string | null;
   readonly hasOrder: boolean;
+  readonly quantity: number;
+  readonly maxPerCustomer: number | null;
+  readonly unitsHeld: number | null;
 }
 
 /** @param client a transaction, which must end without a commit unless the order was transferred @returns null: the order is not active @throws what Postgres throws */
@@ -66,13 +73,15 @@ export async function transferOrder(
   client: pg.PoolClient,
   orderId: string,
   { toUserId, locksFirst, isMirrored, actor }: Transfer,
-): Promise<'transferred' | NoTransfer | null> {
+): Promise<'transferred' | NoTransfer | CustomerLimit | null> {
   const order = (await client.query<Locked>(LOCK, [orderId, toUserId])).rows[0];
   if (order === undefined) return null;
   const { saleId, userId, transferredFrom, hasOrder } = order;
   if (userId === toUserId) return transferredFrom === null ? 'same-customer' : 'unchanged';
   if (transferredFrom !== null) return 'already-transferred';
   if (hasOrder) return 'has-order';
+  const limit = beyondLimit(order, order.quantity);
+  if (limit !== null) return limit;
   try {
     await client.query(MOVE[locksFirst], [orderId, toUserId, saleId, userId, isMirrored, actor]);
     return 'transferred';
@@ -80,6 +89,7 @@ export async function transferOrder(
     const failure = classifyPostgresError(error);
     if (failure.kind === 'rejected' && failure.constraint === 'orders_one_active_per_customer')
       return 'has-order'; // a purchase was in progress
+    if (isBeyondLimit(error)) return null; // the next try sees why
     throw error;
   }
 }

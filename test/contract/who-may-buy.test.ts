@@ -81,6 +81,20 @@ describe.each([...strategies.keys()])('with %s', (name) => {
     await expectSound(one!.id, two!.id);
   });
 
+  it('an order that passes to another customer counts for that one, within the limit', async () => {
+    const limitGroup = `${name}-transfer`;
+    const [one, two] = await group(2, limitGroup);
+    const given = await buy(a.url, one!.id, 'ann', 2);
+    expect((await buy(b.url, two!.id, 'bob')).status).toBe(201);
+    const transfer = (toUserId: string) =>
+      post(`${a.url}/orders/${given.body.orderId}/transfer`, { toUserId });
+    const refused = { status: 409, body: { type: '/problems/customer-limit', limit: 2, left: 1 } };
+    expect(await transfer('bob')).toMatchObject(refused);
+    expect(await unitsOf(limitGroup)).toEqual({ ann: 2, bob: 1 });
+    expect((await transfer('cyd')).status).toBe(200);
+    expect(await unitsOf(limitGroup)).toEqual({ bob: 1, cyd: 2 });
+  });
+
   it('sells one unit to each of forty customers who buy in two sales of a group at once', async () => {
     const limitGroup = `${name}-race`;
     const sales = await group(1, limitGroup);

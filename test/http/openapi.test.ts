@@ -242,6 +242,16 @@ it('describes what AUTH=jwt answers, also without Postgres', async () => {
     const { id } = (await expectGuarded('POST /sales', 201, limited, bearer(ADMIN))).body as { id: number };
     await expectGuarded(`POST /sales/${id}/orders`, expected, undefined, ticket(-1_000, id));
   }
+  const other = await expectGuarded(`POST /sales/${id}/orders`, 201, undefined, ticket(-3_000));
+  const passes = [
+    ['ann-1000', 'has-order'],
+    ['heir', 200],
+    ['bob', 'already-transferred'],
+  ] as const;
+  for (const [toUserId, expected] of passes) {
+    const route = `POST /orders/${(other.body as { orderId: string }).orderId}/transfer`;
+    await expectGuarded(route, expected, { toUserId }, bearer(ADMIN));
+  }
   await expectGuarded('GET /users/ben/points', 'not-found', undefined, token);
   const paid = { notificationId: 'n', orderId: UNKNOWN, amountCents: 500 };
   await expectGuarded('POST /payments/notifications', 'invalid-signature', paid);

@@ -60,9 +60,13 @@ export const orderRoutes = {
     description: `A pending or paid order passes once, with its points; it keeps its price, deadline and units, and its first customer may buy again. A repeat changes nothing. Not with CONFIRM=accepted where Redis decides. ${UNCOMMITTED}`,
     body: s.transferSchema,
     answers: { 200: json(a.orderSchema, 'The order with its new `userId`') },
-    problems: ['invalid-transition', 'already-transferred', 'has-order', 'not-supported'],
+    problems: ['invalid-transition', 'already-transferred', 'has-order', 'customer-limit', 'not-supported'],
     async handle({ orderId, body: { toUserId }, caller: { actor }, key, res }, { reads, lifecycle }) {
       const result = await lifecycle.transfer(orderId, toUserId, actor, key);
+      if (result.kind === 'customer-limit') {
+        const detail = `toUserId may have ${result.left} more units in the sales of the group. Nothing was changed.`;
+        throw new ProblemError('customer-limit', detail, { limit: result.limit, left: result.left });
+      }
       const refusal = NOT_TRANSFERRED[result.kind];
       if (refusal !== undefined) throw new ProblemError(...refusal);
       res.json(await changed(reads, orderId, result as NotChanged, ', neither pending nor paid.'));
