@@ -6,7 +6,7 @@
 -- ARGV 1 epoch in which the sales must have been loaded
 --      2 deadline of all attempts
 --      then for each sale: "<user id> <order id>" of each attempt, joined by spaces; of several units, 'x' and their number
---      follow the order id
+--      follow the order id; last comes 'e' if the customer may buy before the sale starts
 -- Reply  a line for each attempt, in order: the reply of sale/reserve.lua, joined by spaces; '=' stands for the attempt's own
 --        order id in a new reservation
 local lines, n = {}, 0
@@ -46,16 +46,17 @@ for key = 1, #KEYS, 3 do
   local taken, units = 0, 0
   local now = attempts > 1 and {} -- customers that got a unit in this call
   for i = 1, attempts do
-    local userId, orderId, quantity = users[i], orders[i], 1
+    local userId, orderId, quantity, isEarly = users[i], orders[i], 1, false
     if #orderId > ID_LENGTH then
-      quantity, orderId = tonumber(orderId:sub(ID_LENGTH + 2)), orderId:sub(1, ID_LENGTH)
+      quantity, isEarly = tonumber(orderId:match('x(%d+)', ID_LENGTH) or 1), orderId:sub(-1) == 'e'
+      orderId = orderId:sub(1, ID_LENGTH)
     end
     local left = free - units
     local held = before[i] or now and now[userId]
     n = n + 1
     if held then
       lines[n] = (held:match('^%S+') == orderId and 'reserved ' or 'held ') .. held
-    elseif rejection then
+    elseif rejection and not (isEarly and rejection == 'not-started') then
       lines[n] = rejection
     elseif quantity > 1 and not state[6] then
       lines[n] = 'not-loaded'

@@ -12,6 +12,7 @@
 --      3 epoch in which the sale must have been loaded
 --      4 deadline, milliseconds since 1970: after it no unit is taken (see store/late-requests.ts)
 --      5 quantity: how many units, all or none
+--      6 '1' if the customer may buy before the sale starts, or ''
 -- Replies
 --   {'reserved', order id, reserved at}   the units were taken, now or by an earlier request of this attempt
 --   {'held', order id, reserved at}       the customer has an earlier order
@@ -31,7 +32,7 @@ end
 
 --#include clock
 if state[5] == '1' then return {'paused'} end
-if state[2] ~= '' and nowMs < tonumber(state[2]) then return {'not-started'} end
+if state[2] ~= '' and ARGV[6] ~= '1' and nowMs < tonumber(state[2]) then return {'not-started'} end
 if state[3] ~= '' and nowMs >= tonumber(state[3]) then return {'ended'} end
 local free, quantity = tonumber(state[1]), tonumber(ARGV[5])
 if quantity > 1 then

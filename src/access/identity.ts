@@ -27,9 +27,16 @@ interface Ages {
   readonly keysKeptMs: number;
 }
 
+export interface Customer {
+  readonly kind: 'customer';
+  readonly id: string;
+  /** The names in the claim `groups`. */
+  readonly groups: readonly string[];
+}
+
 export interface Identity {
-  /** Verifies a token. Never throws. @returns the customer's id */
-  customerOf(token: string): Promise<string | Rejection>;
+  /** Verifies a token. Never throws. */
+  customerOf(token: string): Promise<Customer | Rejection>;
 }
 
 /**
@@ -76,7 +83,9 @@ export function createIdentity(
       renewIfDue();
       try {
         const { payload } = await jwtVerify(token, keys, options);
-        if (typeof payload.sub === 'string' && payload.sub !== '') return customerId(issuer, payload.sub);
+        const { sub, groups } = payload;
+        if (typeof sub === 'string' && sub !== '')
+          return { kind: 'customer', id: customerId(issuer, sub), groups: namesIn(groups) };
         return { kind: 'unauthorized', detail: 'the token has no subject' };
       } catch (error) {
         return isOfToken(error)
@@ -86,6 +95,9 @@ export function createIdentity(
     },
   };
 }
+
+const namesIn = (claim: unknown): string[] =>
+  Array.isArray(claim) ? claim.filter((name) => typeof name === 'string') : [];
 
 /** Whether the token is at fault, not the issuer. */
 function isOfToken(error: unknown): boolean {

@@ -3,6 +3,8 @@
  *
  *   v1.<key id>.<sale id>.<turn begins, ms>.<turn ends, ms>.<customer>.<base64url(HMAC-SHA256(key, all before the last dot))>
  *
+ * An 'e' behind the first time: the customer's group may buy from then on, also before the sale starts for all.
+ *
  * Its bearer may attempt a purchase, for that customer only. It is not used up: a second attempt returns the first one's order.
  * Keys rotate: the first signs, all of them verify. The format and its threat model: docs/reference/tickets.md.
  */
@@ -14,6 +16,7 @@ export interface Ticket {
   /** Milliseconds since 1970, by the clock of Postgres. */
   readonly notBeforeMs: number;
   readonly expiresMs: number;
+  readonly isEarly?: true;
 }
 
 export interface Tickets {
@@ -23,7 +26,7 @@ export interface Tickets {
   read(text: string): Ticket | null;
 }
 
-/** Longest signed text, characters. A sale, two times and a customer take at most 113. */
+/** Longest signed text, characters. A sale, two times and a customer take at most 114. */
 const MAX_SIGNED = 128;
 const PREFIX = 'v1.';
 const KEY_ID_LENGTH = 6;
@@ -88,8 +91,8 @@ export function createTickets(keys: readonly Buffer[]): Tickets {
   const [newest] = signers;
   const [id, signer] = newest!;
   return {
-    issue({ saleId, notBeforeMs, expiresMs, customer }) {
-      const text = `${PREFIX}${id}.${saleId}.${notBeforeMs}.${expiresMs}.${customer}`;
+    issue({ saleId, notBeforeMs, expiresMs, customer, isEarly }) {
+      const text = `${PREFIX}${id}.${saleId}.${notBeforeMs}${isEarly === true ? 'e' : ''}.${expiresMs}.${customer}`;
       if (text.length > MAX_SIGNED) throw new RangeError(`a ticket of ${text.length} characters`);
       return `${text}.${signer.macOf(text)}`;
     },
@@ -102,12 +105,13 @@ export function createTickets(keys: readonly Buffer[]): Tickets {
       // The signature is valid, so what was signed has the format of `issue`. In latin1 another character can have the same byte.
       const signed = signer.signed(length);
       if (text !== `${signed}.${mac}`) return null;
-      const [, , saleId, notBeforeMs, expiresMs, ...customer] = signed.split('.');
+      const [, , saleId, begins = '', expiresMs, ...customer] = signed.split('.');
       return {
         saleId: Number(saleId),
-        notBeforeMs: Number(notBeforeMs),
+        notBeforeMs: Number.parseInt(begins, 10),
         expiresMs: Number(expiresMs),
         customer: customer.join('.'),
+        ...(begins.endsWith('e') && { isEarly: true }),
       };
     },
   };

@@ -156,6 +156,15 @@ export class Stampede {
     return this.#administer('POST /sales/{saleId}/restock', { saleId }, ['id'], { units }, options);
   }
 
+  /** Lets a group of customers buy before the sale starts for all; the same name again adds codes. */
+  addGroup(saleId: number, body: t.NewGroup, options?: AdminOptions): Promise<t.GroupAnswer> {
+    return this.#administer('POST /sales/{saleId}/groups', { saleId }, ['name'], body, options);
+  }
+
+  listGroups(saleId: number, options?: CallOptions): Promise<t.GroupsAnswer> {
+    return this.#call('GET /sales/{saleId}/groups', { saleId }, ['length'], {}, options);
+  }
+
   /** Cancels all unpaid orders of a sale and refunds the paid ones, in the background: `getSaleRefund` has the progress. Pause the sale first. */
   refundSale(saleId: number, body: t.Refund = {}, options?: AdminOptions): Promise<t.SaleRefundAnswer> {
     return this.#administer('POST /sales/{saleId}/refund', { saleId }, ['remaining'], body, options);
@@ -166,7 +175,7 @@ export class Stampede {
   }
 
   /** Waits for units of a sale that has too few. A repeat keeps the place. */
-  joinWaitlist(saleId: number, body: t.Purchase, options?: CallOptions): Promise<t.JoinAnswer> {
+  joinWaitlist(saleId: number, body: Omit<t.Purchase, 'code'>, options?: CallOptions): Promise<t.JoinAnswer> {
     const ids = { saleId, userId: body.userId };
     return this.#call('POST /sales/{saleId}/waitlist', ids, ['joinedAt'], { body }, options);
   }

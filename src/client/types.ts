@@ -42,6 +42,20 @@ export interface NewSale
 
 export interface SaleChanges extends Partial<Omit<NewSale, 'stock' | 'spreadS'> & Pick<Sale, 'paused'>> {}
 
+export interface NewGroup {
+  readonly name: string;
+  /** Before `startsAt` of the sale. */
+  readonly opensAt: string;
+  /** Missing, with AUTH=jwt: the customers whose token has the name in its claim `groups`. */
+  readonly codes?: readonly { readonly code: string; readonly uses: number }[];
+}
+
+export interface SaleGroup extends Omit<NewGroup, 'codes'> {
+  readonly saleId: number;
+  /** Null: a group of tokens. */
+  readonly codes: { readonly count: number; readonly uses: number; readonly taken: number } | null;
+}
+
 export interface SaleQuery {
   readonly limit?: number;
   /** Only sales with a smaller id: that of the last one of the page before. */
@@ -56,6 +70,8 @@ export interface Purchase {
   readonly userId: string;
   /** Units, all or none; by default 1. */
   readonly quantity?: number;
+  /** Of a group of the sale that may buy earlier. With AUTH=jwt, it goes with the request for a ticket. */
+  readonly code?: string;
 }
 
 export interface PlacedOrder {
@@ -123,6 +139,8 @@ export interface Ticket {
 }
 
 export interface TicketRequest {
+  /** Of a group of the sale that may buy earlier. */
+  readonly code?: string;
   /** The answer to the challenge of `proof-required`. */
   readonly proof?: { readonly challenge: string; readonly nonce: string };
 }
@@ -152,6 +170,7 @@ export interface Problems
   'invalid-request': { readonly errors?: readonly { readonly path: string; readonly message: string }[] };
   'over-limit': { readonly maxPerOrder: number };
   'invalid-ticket': { readonly reason: 'missing' | 'unsigned' | 'other-sale' | 'expired' };
+  'invalid-code': { readonly reason: 'unknown' | 'used-up' };
   'proof-required': { readonly challenge: string; readonly bits: number };
   'not-enough-units': { readonly remaining: number };
   'customer-limit': { readonly limit: number; readonly left: number };
@@ -196,7 +215,9 @@ export type PurchaseAnswer =
   /** The customer had an order: of an earlier call, or of a try of this one whose answer was lost. */
   | { readonly kind: 'replayed'; readonly order: PlacedOrder }
   | Refusal<Everywhere | WithBody | 'over-limit' | 'invalid-ticket' | 'unknown-sale'>
-  | Refusal<'sold-out' | 'not-enough-units' | 'customer-limit' | 'sale-not-open' | 'too-early'>;
+  | Refusal<
+      'sold-out' | 'not-enough-units' | 'customer-limit' | 'sale-not-open' | 'too-early' | 'invalid-code'
+    >;
 /** `unmatched`: a payment that changes no order. It is recorded, and listed by `GET /payments/unmatched`. */
 export type PaymentAnswer =
   | Answer<Order, WithBody | Admin | 'invalid-signature'>
@@ -210,6 +231,8 @@ export type TransferAnswer = RefundAnswer | Refusal<'has-order' | 'already-trans
 export type NewSaleAnswer = Answer<Sale, Keyed>;
 export type ChangeAnswer = Answer<Sale, WithBody | Admin | 'unknown-sale'>;
 export type RestockAnswer = Answer<Sale, Keyed | 'unknown-sale' | 'below-sold'>;
+export type GroupAnswer = Answer<SaleGroup, Keyed | 'unknown-sale' | 'idempotency-conflict'>;
+export type GroupsAnswer = Answer<readonly SaleGroup[], Admin | 'unknown-sale'>;
 export type SaleRefundAnswer = Answer<SaleRefund, Keyed | 'unknown-sale' | 'invalid-transition'>;
 export type SaleRefundProgress = Answer<SaleRefund, Admin | 'unknown-sale'>;
 export type JoinAnswer =
@@ -222,6 +245,6 @@ export type LeaveAnswer =
   | Refusal<'unauthorized' | 'not-found' | 'unknown-sale' | Everywhere>;
 export type TicketAnswer =
   | Answer<Ticket, WithBody | Admin | 'unknown-sale'>
-  | Refusal<'proof-required' | 'sold-out' | 'sale-not-open'>;
+  | Refusal<'proof-required' | 'invalid-code' | 'sold-out' | 'sale-not-open'>;
 export type AwardAnswer = Answer<PointsEntry, Keyed | 'idempotency-conflict'>;
 export type PointsAnswer = Answer<Points, 'unauthorized' | 'not-found'>;

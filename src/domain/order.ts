@@ -49,6 +49,8 @@ export interface Attempt {
   readonly orderId: string;
   /** Units, all or none. */
   readonly quantity: number;
+  /** Its customer's group may buy by now, also before the sale starts for all. */
+  readonly isEarly?: boolean;
 }
 
 /** The columns of an order that answer a purchase. */

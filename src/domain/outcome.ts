@@ -60,6 +60,8 @@ export type Rejection =
   /** An order of the sale may have `maxPerOrder` units at most. */
   | { readonly kind: 'over-limit'; readonly maxPerOrder: number }
   | CustomerLimit
+  /** No group of the sale has the code, or its uses are other customers'. */
+  | { readonly kind: 'invalid-code'; readonly reason: 'unknown' | 'used-up' }
   | Busy;
 
 /** A customer may have `limit` units in active orders of a group of sales, and `left` of them, fewer than asked for, are still to be had. */

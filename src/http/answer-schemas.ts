@@ -75,6 +75,20 @@ export const saleSchema = component('Sale', {
     .describe('The most units of a customer in active orders of all sales with this limitGroup'),
 });
 
+export const saleGroupSchema = component('SaleGroup', {
+  saleId: z.int(),
+  name: z.string(),
+  opensAt: dateTime,
+  codes: z
+    .object({
+      count: z.int(),
+      uses: z.int().describe('Of all codes'),
+      taken: z.int().describe('Those that customers have'),
+    })
+    .nullable()
+    .describe('Null: a group of tokens'),
+});
+
 export const saleEventSchema = z
   .object({
     now: z.int().describe('The clock of Postgres, milliseconds since 1970'),

@@ -4,7 +4,7 @@
  * administrator's token reaches everything.
  */
 import type { Request, Response } from 'express';
-import type { Identity } from '../access/identity.ts';
+import type { Customer, Identity } from '../access/identity.ts';
 import type { SharedLimits } from '../access/shared-limits.ts';
 import type { AdminTokens } from './admin.ts';
 import { busy, ProblemError } from './problems.ts';
@@ -14,6 +14,8 @@ export interface Caller {
   readonly actor: string;
   /** Null: any customer's data may be used. */
   readonly customer: string | null;
+  /** Of the customer's token: see store/postgres/sale-groups.ts. */
+  readonly groups?: readonly string[];
 }
 
 export interface Callers {
@@ -41,10 +43,10 @@ export function createCallers(context: CallersContext): Callers {
       if (identity === null) return TRUSTED;
       const administrator = adminTokens?.nameOf(req) ?? null;
       if (administrator !== null) return { actor: `admin:${administrator}`, customer: null };
-      const customer = await customerOf(identity, req, res, context);
+      const { id: customer, groups } = await customerOf(identity, req, res, context);
       const waitS = await sharedLimits.use('request', customer);
       if (waitS !== null) throw tooMany(res, waitS, 'Too many requests of this customer.');
-      return { actor: `customer:${customer}`, customer };
+      return { actor: `customer:${customer}`, customer, groups };
     },
   };
 }
@@ -54,13 +56,13 @@ async function customerOf(
   req: Request,
   res: Response,
   { adminTokens, onRefused, onError }: CallersContext,
-): Promise<string> {
+): Promise<Customer> {
   const token = /^Bearer (.+)$/i.exec(req.headers.authorization ?? '')?.[1];
   const result =
     token === undefined
       ? ({ kind: 'unauthorized', detail: 'it is missing' } as const)
       : await identity.customerOf(token);
-  if (typeof result === 'string') return result;
+  if (result.kind === 'customer') return result;
   if (result.kind === 'unauthorized') {
     onRefused('unauthorized');
     // What does not look like a token of the issuer is a guess of an administrator's.

@@ -14,6 +14,7 @@ import type { Payments } from '../orders/payments.ts';
 import type { Purchases } from '../orders/purchase.ts';
 import type { SaleRefunds } from '../orders/sale-refunds.ts';
 import type { Ledger } from '../points/ledger.ts';
+import type { SaleGroups } from '../store/postgres/sale-groups.ts';
 import type { SaleTable } from '../store/postgres/sales.ts';
 import type { Waitlist } from '../store/postgres/waitlist.ts';
 import type { Strategy } from '../strategies/strategy.ts';
@@ -63,6 +64,7 @@ export interface HttpContext {
   readonly confirm: 'durable' | 'accepted';
   /** Null: no event would name its customers. */
   readonly waitlist: Waitlist;
+  readonly groups: SaleGroups;
   readonly payments: Payments;
   readonly ledger: Ledger;
   readonly tasks: TaskAdmin;

@@ -88,6 +88,13 @@ export const problems = {
       bits: z.int().min(0).describe('Zero bits that the hash must begin with'),
     },
   },
+  'invalid-code': {
+    meaning:
+      'no group of the sale has the `code`, or other customers have all of its uses (`reason`: `unknown`, `used-up`); nothing was changed',
+    status: 403,
+    title: 'The code does not open this sale',
+    members: { reason: z.enum(['unknown', 'used-up']) },
+  },
   'not-found': {
     meaning:
       'no such route, or not on this port; what it belongs to is not enabled (`AUTH=jwt`, `EVENTS`); no refund of the sale; the points of another customer',

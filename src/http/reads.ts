@@ -11,6 +11,7 @@ import { type Ledger, ledger } from '../points/ledger.ts';
 import { type AuditedAct, readAuditLog } from '../store/postgres/audit-log.ts';
 import { type OrderTable, orderTable } from '../store/postgres/orders.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
+import { type SaleGroups, saleGroups } from '../store/postgres/sale-groups.ts';
 import { type SaleTable, saleTable } from '../store/postgres/sales.ts';
 import { type UnmatchedPaymentTable, unmatchedPaymentTable } from '../store/postgres/unmatched-payments.ts';
 import { createWaitlist, type Waitlist } from '../store/postgres/waitlist.ts';
@@ -26,6 +27,7 @@ export interface Reads {
   readonly auditLog: { ofSale(saleId: number, limit: number): Promise<readonly AuditedAct[]> };
   readonly unmatched: Pick<UnmatchedPaymentTable, 'list'>;
   readonly waitlist: Pick<Waitlist, 'find' | 'list'>;
+  readonly groups: Pick<SaleGroups, 'list' | 'opensFor'>;
   /** Reads that wait for a connection. */
   readonly waiting: number;
 }
@@ -49,6 +51,7 @@ export function readsFrom(postgres: PostgresStore, mirror: SaleMirror | null, cu
     auditLog: { ofSale: (saleId, limit) => readAuditLog(saleId, limit, postgres) },
     unmatched: unmatchedPaymentTable(postgres),
     waitlist: createWaitlist(postgres),
+    groups: saleGroups(postgres),
     get waiting() {
       return postgres.pool.waitingCount;
     },

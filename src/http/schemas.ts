@@ -68,7 +68,12 @@ const quantity = z
   .default(1)
   .describe('Units, all or none; at most `maxPerOrder` of the sale');
 
-export const purchaseSchema = component('Purchase', { userId: userIdSchema, quantity });
+const code = z
+  .string()
+  .regex(new RegExp(`^${USER_ID}$`), `must be 1 to ${limits.userIdLength} characters of A-Z a-z 0-9 . _ : -`);
+const ofGroup = code.optional().describe('Of a group of the sale that may buy earlier');
+
+export const purchaseSchema = component('Purchase', { userId: userIdSchema, quantity, code: ofGroup });
 
 /** With a ticket, which names the customer. */
 export const ticketPurchaseSchema = z.strictObject({ userId: z.unknown().optional(), quantity });
@@ -177,7 +182,22 @@ export const saleChangesSchema = terms
   .refine((changes) => Object.keys(changes).length > 0, 'must change something')
   .meta({ id: 'SaleChanges' });
 
+export const groupSchema = component('NewGroup', {
+  name: code.meta({ example: 'members' }),
+  opensAt: instant.describe('Before `startsAt` of the sale'),
+  codes: z
+    .array(z.strictObject({ code, uses: units.min(1).describe('By how many customers') }))
+    .min(1)
+    .refine(
+      (codes) => new Set(codes.map((one) => one.code)).size === codes.length,
+      'must not have a code twice',
+    )
+    .optional()
+    .describe('Missing, with AUTH=jwt: the customers whose token has the name in its claim `groups`'),
+});
+
 export const ticketRequestSchema = component('TicketRequest', {
+  code: ofGroup,
   proof: z
     .strictObject({ challenge: z.string().max(200), nonce: z.string().max(64) })
     .optional()

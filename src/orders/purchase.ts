@@ -1,12 +1,15 @@
 /**
  * One attempt, from the parsed request to its outcome: see the states in domain/outcome.ts. The strategy decides, and settlement.ts
- * commits what it has reserved.
+ * commits what it has reserved. A code is presented before that (store/postgres/sale-groups.ts), so that the strategy knows whether the
+ * customer may buy before the sale starts for all.
  */
 import type { LoadShedder } from '../concurrency/load-shedding.ts';
 import { limits } from '../config/limits.ts';
 import type { Attempt } from '../domain/order.ts';
-import type { Decision, Outcome, Result } from '../domain/outcome.ts';
+import type { Busy, Decision, Outcome, Result, Unknown } from '../domain/outcome.ts';
 import type { AttemptTally } from '../metrics/attempt-tally.ts';
+import { expectedPostgresFailure } from '../store/failures/postgres.ts';
+import type { Presented, SaleGroups } from '../store/postgres/sale-groups.ts';
 import type { Strategy } from '../strategies/strategy.ts';
 import { newOrderId } from './order-id.ts';
 import type { Settlement } from './settlement.ts';
@@ -17,7 +20,11 @@ export interface PurchaseContext {
   readonly settlement: Settlement | null;
   readonly shedder: LoadShedder;
   readonly tally: AttemptTally;
+  readonly groups: Pick<SaleGroups, 'present'>;
 }
+
+/** What opens a sale to a customer before it starts for all: a code, or a ticket that was got with one. Null: nothing. */
+export type Opening = { readonly code: string } | 'ticket' | null;
 
 export interface Purchases {
   /**
@@ -31,12 +38,14 @@ export interface Purchases {
     userId: string,
     quantity: number,
     client?: string | null,
+    opening?: Opening,
   ): Outcome | Promise<Outcome>;
   /** Waits for commits in the background. */
   idle(): Promise<void>;
 }
 
-export function createPurchases({ strategy, settlement, shedder, tally }: PurchaseContext): Purchases {
+export function createPurchases(context: PurchaseContext): Purchases {
+  const { strategy, settlement, shedder, tally, groups } = context;
   const { knownSoldOut } = strategy;
   const decideOnce = async (attempt: Attempt) => {
     const decision = await strategy.decide(attempt);
@@ -49,14 +58,38 @@ export function createPurchases({ strategy, settlement, shedder, tally }: Purcha
     return outcome.kind === 'retry' ? { kind: 'busy', reason: outcome.reason } : outcome;
   }
 
+  async function present(
+    { saleId, userId, orderId }: Attempt,
+    code: string,
+  ): Promise<Presented | Busy | Unknown> {
+    try {
+      return await groups.present(saleId, userId, code);
+    } catch (error) {
+      const { kind, reason } = expectedPostgresFailure(error);
+      return kind === 'unknown' ? { kind, orderId, reason } : { kind: 'busy', reason };
+    }
+  }
+
+  /** Decides an attempt whose customer may be early. */
+  async function decideEarly(attempt: Attempt, opening: NonNullable<Opening>): Promise<Outcome> {
+    if (opening !== 'ticket') {
+      const presented = await present(attempt, opening.code);
+      if (presented.kind !== 'opens') return presented;
+      if (presented.nowMs < presented.opensMs) return decide(attempt);
+    }
+    return decide({ ...attempt, isEarly: true });
+  }
+
   async function admitted(
     { saleId, userId, quantity }: Omit<Attempt, 'orderId'>,
+    opening: Opening,
     isAdmitted: true | Promise<boolean>,
     startedMs: number,
   ): Promise<Outcome> {
     if (isAdmitted !== true && !(await isAdmitted)) return counted(OVERLOADED, startedMs);
     try {
-      const outcome = await decide({ saleId, userId, quantity, orderId: newOrderId(saleId) });
+      const attempt = { saleId, userId, quantity, orderId: newOrderId(saleId) };
+      const outcome = await (opening === null ? decide(attempt) : decideEarly(attempt, opening));
       if (outcome.kind === 'sold-out') knownSoldOut?.markSoldOut(saleId);
       return counted(outcome, startedMs);
     } finally {
@@ -70,14 +103,14 @@ export function createPurchases({ strategy, settlement, shedder, tally }: Purcha
   }
 
   return {
-    attempt(saleId, userId, quantity, client = null) {
+    attempt(saleId, userId, quantity, client = null, opening = null) {
       if (saleId > limits.maxSaleId) return { kind: 'unknown-sale' };
       const startedMs = performance.now();
       if (knownSoldOut?.isSoldOut(saleId, userId)) return counted(SOLD_OUT, startedMs);
       // Orders accepted ahead of their commit must not pile up without bound.
       const isAdmitted = settlement?.isBehind !== true && shedder.enter(client);
       if (isAdmitted === false) return counted(OVERLOADED, startedMs);
-      return admitted({ saleId, userId, quantity }, isAdmitted, startedMs);
+      return admitted({ saleId, userId, quantity }, opening, isAdmitted, startedMs);
     },
     idle: async () => settlement?.idle(),
   };

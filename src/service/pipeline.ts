@@ -25,6 +25,7 @@ import { createSaleRefunds, type SaleRefunds } from '../orders/sale-refunds.ts';
 import { createSettlement } from '../orders/settlement.ts';
 import type { UncommittedOrders } from '../orders/uncommitted-orders.ts';
 import { storeFailure } from '../store/failures/any-store.ts';
+import { type SaleGroups, saleGroups } from '../store/postgres/sale-groups.ts';
 import { createWaitlist, type Waitlist } from '../store/postgres/waitlist.ts';
 import type { KnownSoldOut } from '../strategies/strategy.ts';
 import type { Core, Reports } from './core.ts';
@@ -49,6 +50,7 @@ export interface Pipeline {
   readonly payments: Payments;
   readonly refunds: SaleRefunds;
   readonly waitlist: Waitlist;
+  readonly groups: SaleGroups;
   readonly passes: readonly Pass[];
   /**
    * Settles what an earlier process left, before the first request: another strategy may have sold since this one last ran.
@@ -105,6 +107,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
   const refunding = background.loop('refunds');
   const refunds = createSaleRefunds({ ...core, instruments, health: refunding });
   const waitlist = createWaitlist(postgres);
+  const groups = saleGroups(postgres);
 
   const passes: Pass[] = [];
   const everySweep = (name: string, run: Pass['run']) =>
@@ -133,12 +136,13 @@ export function createPipeline(options: PipelineOptions): Pipeline {
   const run = () => naming.step('find sales', () => waitlist.nameNext(naming));
   passes.push({ name: 'waitlist', everyMs: limits.waitlist.everyMs, run });
   return {
-    purchases: createPurchases({ strategy, settlement, shedder, tally }),
+    purchases: createPurchases({ strategy, settlement, shedder, tally, groups }),
     shedder,
     lifecycle,
     payments: createPayments({ ...config, ...core, uncommitted, instruments, onError, warn }),
     refunds,
     waitlist,
+    groups,
     passes,
     recover,
   };

@@ -7,12 +7,16 @@ import { createTickets, type Ticket } from '../../src/access/ticket.ts';
 const KEY = Buffer.alloc(32, 'k');
 const tickets = createTickets([KEY]);
 const time = fc.integer({ min: 0, max: 8.64e15 });
-const ticket: fc.Arbitrary<Ticket> = fc.record({
-  saleId: fc.integer({ min: 1, max: 2 ** 31 - 1 }),
-  customer: fc.stringMatching(/^[A-Za-z0-9._:-]{1,64}$/),
-  notBeforeMs: time,
-  expiresMs: time,
-});
+const ticket: fc.Arbitrary<Ticket> = fc.record(
+  {
+    saleId: fc.integer({ min: 1, max: 2 ** 31 - 1 }),
+    customer: fc.stringMatching(/^[A-Za-z0-9._:-]{1,64}$/),
+    notBeforeMs: time,
+    expiresMs: time,
+    isEarly: fc.constant(true as const),
+  },
+  { requiredKeys: ['saleId', 'customer', 'notBeforeMs', 'expiresMs'] },
+);
 const bytes = fc.uint8Array({ minLength: 32, maxLength: 64 }).map((array) => Buffer.from(array));
 
 describe('a ticket', () => {

@@ -101,6 +101,7 @@ export async function buy(saleId: number, userId: string, signal?: AbortSignal):
     case 'sale-not-open': return answer.reason satisfies 'not-started' | 'ended' | 'paused';
     case 'over-limit': return answer.maxPerOrder;
     case 'customer-limit': return answer.left;
+    case 'invalid-code': return answer.reason satisfies 'unknown' | 'used-up';
     case 'too-early': return Date.parse(answer.notBefore);
     case 'invalid-request': return answer.errors?.[0]?.path ?? answer.detail;
     case 'sold-out': case 'unknown-sale': case 'invalid-ticket': case 'too-large': return answer.detail;

@@ -1,7 +1,22 @@
-/** Who may buy, with every strategy: the limit of a customer over a group of sales. The services of all strategies share the stores. */
+/**
+ * Who may buy, with every strategy: the limit of a customer over a group of sales, and groups that may buy before a sale starts for all. The
+ * services of all strategies share the stores.
+ */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { strategies } from '../../src/strategies/registry.ts';
-import { buy, cancel, createSale, patch, pay, post, users } from '../support/client.ts';
+import {
+  type Answer,
+  buy,
+  call,
+  cancel,
+  createSale,
+  eventually,
+  patch,
+  pay,
+  post,
+  users,
+} from '../support/client.ts';
+import { openIssuer } from '../support/issuer.ts';
 import { judge } from '../support/judge.ts';
 import { opened } from '../support/opened.ts';
 import { startService, type TestService } from '../support/service.ts';
@@ -21,6 +36,22 @@ async function unitsOf(limitGroup: string): Promise<Record<string, number>> {
   const ofGroup = held!.rows.filter((row) => row.limit_group === limitGroup);
   return Object.fromEntries(ofGroup.map(({ user_id, units }) => [user_id, units]));
 }
+
+/** An instant, so many minutes from now. */
+const inMinutes = (minutes: number) => new Date(Date.now() + minutes * 60_000).toISOString();
+
+/** Buys with a code, until the outcome is known. */
+const buyWith = (
+  url: string,
+  saleId: number,
+  userId: string,
+  code: string,
+  more: object = {},
+): Promise<Answer> =>
+  eventually(
+    () => post(`${url}/sales/${saleId}/orders`, { userId, code, ...more }),
+    ({ status }) => status !== 503,
+  );
 
 describe.each([...strategies.keys()])('with %s', (name) => {
   const { store, guarantees } = strategies.get(name)!.description;
@@ -113,6 +144,18 @@ describe.each([...strategies.keys()])('with %s', (name) => {
     await expectSound(...sales.map(({ id }) => id));
   });
 
+  it('passes an order to a customer whom the limit leaves room, and to no other', async () => {
+    const limitGroup = `${name}-passed`;
+    const [one, two] = await group(2, limitGroup);
+    const { body } = await buy(a.url, one!.id, 'ann');
+    expect((await buy(b.url, two!.id, 'bob', 2)).status).toBe(201);
+    const pass = (toUserId: string) => post(`${b.url}/orders/${body.orderId}/transfer`, { toUserId });
+    expect(await pass('bob')).toMatchObject({ status: 409, problem: 'invalid-transition' });
+    expect(await unitsOf(limitGroup)).toEqual({ ann: 1, bob: 2 });
+    expect(await pass('cyd')).toMatchObject({ status: 200, body: { userId: 'cyd' } });
+    expect(await unitsOf(limitGroup)).toEqual({ bob: 2, cyd: 1 });
+  });
+
   it('refunds a late payment of an order that the limit does not allow any more', async () => {
     const limitGroup = `${name}-late`;
     const [one, two] = await group(1, limitGroup);
@@ -126,6 +169,66 @@ describe.each([...strategies.keys()])('with %s', (name) => {
     expect((await pay(b.url, body.orderId)).body).toMatchObject({ status: 'refund-due' });
     expect(await unitsOf(limitGroup)).toEqual({ ann: 1 });
     await expectSound(one!.id, two!.id);
+  });
+
+  it('opens a sale to a group with a code, each use to one customer, and to nobody else', async () => {
+    const sale = await createSale(a.url, 100, { startsAt: inMinutes(60), maxPerOrder: 3 });
+    const add = (body: object) => post(`${b.url}/sales/${sale.id}/groups`, body);
+    const group = { name: 'members', opensAt: inMinutes(-1), codes: [{ code: 'first', uses: 2 }] };
+    const added = { status: 201, body: { name: 'members', codes: { count: 1, uses: 2, taken: 0 } } };
+    for (let n = 0; n < 2; n++) expect(await add(group)).toMatchObject(added);
+    const later = { name: 'friends', opensAt: inMinutes(30), codes: [{ code: 'later', uses: 1 }] };
+    expect((await add(later)).status).toBe(201);
+    const notStarted = { status: 409, problem: 'sale-not-open', body: { reason: 'not-started' } };
+    const invalid = (reason: string) => ({ status: 403, problem: 'invalid-code', body: { reason } });
+    expect(await buy(a.url, sale.id, 'ann')).toMatchObject(notStarted);
+    expect(await buyWith(a.url, sale.id, 'ann', 'guess')).toMatchObject(invalid('unknown'));
+    const first = await buyWith(a.url, sale.id, 'ann', 'first', { quantity: 3 });
+    expect(first).toMatchObject({ status: 201, body: { quantity: 3 } });
+    const same = { status: 200, body: { orderId: first.body.orderId } };
+    expect(await buyWith(b.url, sale.id, 'ann', 'first')).toMatchObject(same);
+    expect(await buy(b.url, sale.id, 'ann')).toMatchObject(same);
+    for (const url of [a.url, b.url])
+      expect(await buyWith(url, sale.id, 'dan', 'later')).toMatchObject(notStarted);
+    expect((await buyWith(b.url, sale.id, 'bob', 'first')).status).toBe(201);
+    expect(await buyWith(a.url, sale.id, 'cyd', 'first')).toMatchObject(invalid('used-up'));
+    const groups = await call(`${a.url}/sales/${sale.id}/groups`);
+    expect(groups.body).toMatchObject([
+      { name: 'members', codes: { count: 1, uses: 2, taken: 2 } },
+      { name: 'friends', codes: { count: 1, uses: 1, taken: 1 } },
+    ]);
+    await cancel(b.url, first.body.orderId);
+    if (store === 'redis') await published(stores);
+    expect((await buyWith(a.url, sale.id, 'ann', 'first')).status).toBe(201); // the use is ann's
+    await add({ ...group, codes: [{ code: 'more', uses: 1 }] });
+    await patch(`${a.url}/sales/${sale.id}`, { paused: true });
+    const paused = await buyWith(a.url, sale.id, 'cyd', 'more');
+    expect(paused).toMatchObject({ problem: 'sale-not-open', body: { reason: 'paused' } });
+    await patch(`${a.url}/sales/${sale.id}`, { paused: false, startsAt: inMinutes(-1) });
+    expect((await buy(b.url, sale.id, 'cyd')).status).toBe(201);
+    await expectSound(sale.id);
+  });
+
+  it('gives ten uses of a code to ten of thirty customers, among others without a code', async () => {
+    const sale = await createSale(a.url, 100, { startsAt: inMinutes(60) });
+    const codes = [{ code: 'ten', uses: 10 }];
+    await post(`${a.url}/sales/${sale.id}/groups`, { name: 'g', opensAt: inMinutes(-1), codes });
+    const asked = users(30).flatMap((user) => [
+      buyWith(a.url, sale.id, user, 'ten'),
+      buyWith(b.url, sale.id, user, 'ten'),
+      buy(a.url, sale.id, `${user}-without`),
+    ]);
+    const answers = await Promise.all(asked);
+    const placed = new Set(answers.flatMap(({ status, body }) => (status < 300 ? [body.orderId] : [])));
+    expect(placed.size).toBe(10);
+    for (const [i, { status, problem }] of answers.entries()) {
+      if (i % 3 === 2) expect(problem).toBe('sale-not-open');
+      else if (status >= 300) expect(problem).toBe('invalid-code');
+    }
+    const { rows } = await stores.sql.query('SELECT taken FROM sale_codes WHERE sale_id = $1', [sale.id]);
+    const uses = await stores.sql.query('SELECT FROM sale_code_uses WHERE sale_id = $1', [sale.id]);
+    expect([rows[0].taken, uses.rowCount]).toEqual([10, 10]);
+    await expectSound(sale.id);
   });
 
   it('keeps the group of a sale with active orders, and takes another one afterwards', async () => {
@@ -146,6 +249,66 @@ describe.each([...strategies.keys()])('with %s', (name) => {
     const gone = await change({ limitGroup: null, maxPerCustomer: null });
     expect(gone).toMatchObject({ status: 400, problem: 'invalid-request' });
   });
+});
+
+it('refuses a group that opens too late, needs tokens, or is another one than before', async () => {
+  await using service = await startService({ ...envOf(stores), STRATEGY: 'group-commit', REDIS_URL: 'none' });
+  const { id } = await createSale(service.url, 1, { startsAt: inMinutes(60) });
+  const codes = [{ code: 'c', uses: 1 }];
+  const group = { name: 'g', opensAt: inMinutes(10), codes };
+  const add = (more: object, saleId = id) =>
+    post(`${service.url}/sales/${saleId}/groups`, { ...group, ...more });
+  const invalid = { status: 400, problem: 'invalid-request' };
+  expect(await add({ opensAt: inMinutes(61) })).toMatchObject(invalid);
+  expect(await add({}, (await createSale(service.url, 1)).id)).toMatchObject(invalid); // it has started
+  expect(await add({ codes: undefined })).toMatchObject(invalid);
+  expect(await add({ codes: [...codes, ...codes] })).toMatchObject(invalid);
+  expect((await add({}, 2_000_000)).problem).toBe('unknown-sale');
+  expect((await add({})).status).toBe(201);
+  for (const other of [{ opensAt: inMinutes(11) }, { codes: [{ code: 'c', uses: 2 }] }, { name: 'h' }])
+    expect(await add(other)).toMatchObject({ status: 409, problem: 'idempotency-conflict' });
+  expect((await call(`${service.url}/sales/${id}/groups`)).body).toHaveLength(1);
+});
+
+it('gives an early ticket to a customer with a code, or whose token names a group, and no other', async () => {
+  await using issuer = await openIssuer();
+  await using service = await startService({
+    ...envOf(stores),
+    ...issuer.env,
+    ...{ STRATEGY: 'lua', CUSTOMER_RATE: '0' },
+  });
+  const startsAt = inMinutes(60);
+  const sale = await createSale(service.url, 10, { startsAt });
+  const send = async (path: string, bearer: string, body?: object) =>
+    call(`${service.url}/sales/${sale.id}/${path}`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${bearer}`, 'content-type': 'application/json' },
+      body: JSON.stringify(body ?? {}),
+    });
+  const group = { name: 'coders', opensAt: inMinutes(-1), codes: [{ code: 'one', uses: 1 }] };
+  const add = (body: object) => post(`${service.url}/sales/${sale.id}/groups`, body);
+  expect((await add(group)).status).toBe(201);
+  expect(await add({ name: 'members', opensAt: inMinutes(-2) })).toMatchObject({ body: { codes: null } });
+  const later = { name: 'friends', opensAt: inMinutes(30) };
+  await add(later);
+
+  const ann = await send('tickets', await issuer.token('ann'), { code: 'one' });
+  expect((await send('orders', String(ann.body.ticket))).status).toBe(201);
+  expect(await send('tickets', await issuer.token('bob'), { code: 'one' })).toMatchObject({
+    status: 403,
+    body: { reason: 'used-up' },
+  });
+  const cyd = await send('tickets', await issuer.token('cyd', { groups: ['friends', 'members'] }));
+  expect((await send('orders', String(cyd.body.ticket))).status).toBe(201);
+  const friend = await send('tickets', await issuer.token('dan', { groups: ['friends'] }));
+  expect(friend.body.notBefore).toBe(later.opensAt);
+  expect((await send('orders', String(friend.body.ticket))).problem).toBe('too-early');
+  for (const groups of [undefined, 'members', ['coders', 7]]) {
+    const other = await send('tickets', await issuer.token('eve', { groups }));
+    expect(Date.parse(String(other.body.notBefore))).toBeGreaterThanOrEqual(Date.parse(startsAt));
+  }
+  const withCode = await send('orders', String(ann.body.ticket), { code: 'one' });
+  expect(withCode).toMatchObject({ status: 400, problem: 'invalid-request' }); // it belongs to the ticket
 });
 
 it('refuses a group without its limit', async () => {

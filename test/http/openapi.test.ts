@@ -141,6 +141,7 @@ it('describes what AUTH=none answers', async () => {
   );
   const empty = (await expectOpen('POST /sales', 201, { ...sale, stock: 0 })).body.id;
   const later = (await expectOpen('POST /sales', 201, { ...sale, startsAt: '2100-01-01T00:00:00Z' })).body.id;
+  const group = { name: 'g', opensAt: '2099-01-01T00:00:00Z', codes: [{ code: 'c', uses: 1 }] };
   const steps: [
     request: string,
     expected: string | number,
@@ -203,6 +204,9 @@ it('describes what AUTH=none answers', async () => {
     ['POST /sales', 'too-large', { name: 'x'.repeat(20_000) }],
     ['POST /sales', 'unsupported-media-type', 'x', { 'content-type': 'text/plain' }],
     [`POST /sales/${empty}/orders`, 'sold-out', { userId: 'ann' }],
+    [`POST /sales/${later}/groups`, 201, group],
+    [`GET /sales/${later}/groups`, 200],
+    [`POST /sales/${later}/orders`, 'invalid-code', { userId: 'ann', code: 'guess' }],
     [`POST /sales/${later}/orders`, 'sale-not-open', { userId: 'ann' }],
     [`POST /sales/${id}/orders`, 'invalid-request', '{'],
     [`POST /sales/${id}/orders`, 'too-large', { userId: 'x'.repeat(5_000) }],

@@ -41,6 +41,14 @@ export const ROUTES: Record<string, (things: Things) => readonly Request[]> = {
   'patch /sales/{saleId}': ({ saleId }) => [[`/sales/${saleId}`, { paymentWindowS: 900 }]],
   'get /sales/{saleId}': ({ saleId }) => [[`/sales/${saleId}`]],
   'get /sales/{saleId}/events': ({ saleId }) => [[`/sales/${saleId}/events`]],
+  // The sale has started: no group is added.
+  'post /sales/{saleId}/groups': ({ saleId }) => [
+    [
+      `/sales/${saleId}/groups`,
+      { name: 'g', opensAt: '2000-01-01T00:00:00Z', codes: [{ code: 'c', uses: 1 }] },
+    ],
+  ],
+  'get /sales/{saleId}/groups': ({ saleId }) => [[`/sales/${saleId}/groups`]],
   'post /sales/{saleId}/restock': ({ saleId }) => [
     [`/sales/${saleId}/restock`, { units: 2 }],
     [`/sales/${saleId}/restock`, { units: -2 }],
@@ -90,6 +98,8 @@ export const ROUTES: Record<string, (things: Things) => readonly Request[]> = {
 export const ADMINISTRATIVE = [
   'post /sales',
   'patch /sales/{saleId}',
+  'post /sales/{saleId}/groups',
+  'get /sales/{saleId}/groups',
   'post /sales/{saleId}/restock',
   'post /sales/{saleId}/refund',
   'get /sales/{saleId}/refund',

@@ -3,6 +3,8 @@
  * the Express route. A property test checks that both agree.
  */
 import type * as z from 'zod';
+import type { Ticket } from '../../access/ticket.ts';
+import type { Opening } from '../../orders/purchase.ts';
 import { ProblemError } from '../problems.ts';
 import { parse } from '../requests.ts';
 import { purchaseSchema, ticketPurchaseSchema, USER_ID } from '../schemas.ts';
@@ -11,7 +13,16 @@ import { problemReply, type Reply, replyWith } from './reply.ts';
 export interface AskedPurchase {
   readonly userId: string;
   readonly quantity: number;
+  readonly opening: Opening;
 }
+
+/** What the purchase in a body of the schema is. */
+export const withOpening = ({ userId, quantity, code }: z.output<typeof purchaseSchema>): AskedPurchase => ({
+  userId,
+  quantity,
+  opening: code === undefined ? null : { code },
+});
+export const openingBy = ({ isEarly }: Ticket): Opening => (isEarly === true ? 'ticket' : null);
 
 const EMPTY = Buffer.alloc(0);
 /** What JSON.stringify writes for a purchase of one unit. */
@@ -20,7 +31,9 @@ const PLAIN = new RegExp(`^\\{"userId":"(${USER_ID})"\\}$`);
 /** The purchase in a body, or the answer to an invalid one. */
 export function purchaseIn(body: Buffer | null): AskedPurchase | Reply {
   const userId = plainUserIdOf(body ?? EMPTY);
-  return userId === null ? checked(body ?? EMPTY, purchaseSchema) : { userId, quantity: 1 };
+  if (userId !== null) return { userId, quantity: 1, opening: null };
+  const asked = checked(body ?? EMPTY, purchaseSchema);
+  return 'status' in asked ? asked : withOpening(asked);
 }
 
 /** The quantity in the body of a purchase with a ticket, which may be empty, or the answer to an invalid one. */

@@ -15,7 +15,7 @@ import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http
 import { limits } from '../../config/limits.ts';
 import type { Outcome } from '../../domain/outcome.ts';
 import type { Purchases } from '../../orders/purchase.ts';
-import { type AskedPurchase, purchaseIn, quantityIn } from './body.ts';
+import { type AskedPurchase, openingBy, purchaseIn, quantityIn } from './body.ts';
 import { problemReply, type Reply, replyOf, send } from './reply.ts';
 import type { TicketGate } from './ticket-gate.ts';
 
@@ -56,7 +56,8 @@ export function purchaseListener(
         send(res, purchase);
         return;
       }
-      const outcome = purchases.attempt(saleId, purchase.userId, purchase.quantity, client);
+      const { userId, quantity, opening } = purchase;
+      const outcome = purchases.attempt(saleId, userId, quantity, client, opening);
       if (!(outcome instanceof Promise)) answer(res, saleId, outcome);
       else {
         outcome.then(
@@ -92,10 +93,11 @@ function withTicket(
   saleId: number,
   body: Buffer | null,
 ): AskedPurchase | Reply {
-  const userId = gate.customerOf(req.headers.authorization, saleId);
-  if (typeof userId !== 'string') return userId;
+  const ticket = gate.ticketOf(req.headers.authorization, saleId);
+  if ('status' in ticket) return ticket;
   const quantity = quantityIn(body);
-  return typeof quantity === 'number' ? { userId, quantity } : quantity;
+  if (typeof quantity !== 'number') return quantity;
+  return { userId: ticket.customer, quantity, opening: openingBy(ticket) };
 }
 
 /** The id in `/sales/<id>/orders`; 0 for any other URL. */

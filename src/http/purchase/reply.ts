@@ -95,6 +95,8 @@ function rejected(saleId: number, outcome: Exclude<Outcome, { order: PlacedOrder
       const { reason } = outcome;
       return problemReply('sale-not-open', `Sale ${saleId} ${NOT_OPEN[reason]}.`, { reason });
     }
+    case 'invalid-code':
+      return problemReply('invalid-code', invalidCode(saleId, outcome.reason), { reason: outcome.reason });
     case 'unknown-sale':
       return problemReply('unknown-sale', `Sale ${saleId} does not exist.`);
     case 'busy':
@@ -107,6 +109,10 @@ function rejected(saleId: number, outcome: Exclude<Outcome, { order: PlacedOrder
     }
   }
 }
+
+/** For people. */
+export const invalidCode = (saleId: number, reason: 'unknown' | 'used-up'): string =>
+  `${reason === 'unknown' ? `No group of sale ${saleId} has this code` : 'Other customers have all uses of this code'}. Nothing was changed.`;
 
 const NOT_OPEN = { 'not-started': 'has not started', ended: 'has ended', paused: 'is paused' } as const;
 

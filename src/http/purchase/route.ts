@@ -4,6 +4,7 @@ import { json, location } from '../openapi-responses.ts';
 import { optionalBody, parse } from '../requests.ts';
 import { tagged } from '../route.ts';
 import { purchaseSchema, ticketPurchaseSchema } from '../schemas.ts';
+import { openingBy, withOpening } from './body.ts';
 import { replyOf, send } from './reply.ts';
 
 export const placeOrder = tagged('Orders')('post /sales/{saleId}/orders', 'ticket', {
@@ -25,19 +26,22 @@ export const placeOrder = tagged('Orders')('post /sales/{saleId}/orders', 'ticke
     'invalid-ticket',
     'too-early',
     'sold-out',
+    'invalid-code',
     'not-enough-units',
     'customer-limit',
     'sale-not-open',
   ],
   async handle({ saleId, req, res }, { purchases, ticketing }) {
     if (ticketing === null) {
-      const { userId, quantity } = parse(purchaseSchema, req.body, 'body');
-      return send(res, replyOf(saleId, await purchases.attempt(saleId, userId, quantity)));
+      const { userId, quantity, opening } = withOpening(parse(purchaseSchema, req.body, 'body'));
+      return send(res, replyOf(saleId, await purchases.attempt(saleId, userId, quantity, null, opening)));
     }
     const { gate } = ticketing;
-    const customer = gate.customerOf(req.headers.authorization, saleId);
-    if (typeof customer !== 'string') return send(res, customer);
+    const ticket = gate.ticketOf(req.headers.authorization, saleId);
+    if ('status' in ticket) return send(res, ticket);
     const { quantity } = parse(ticketPurchaseSchema, optionalBody(req), 'body');
-    send(res, replyOf(saleId, await purchases.attempt(saleId, customer, quantity, gate.clientOf(req))));
+    const { customer } = ticket;
+    const asked = [saleId, customer, quantity, gate.clientOf(req), openingBy(ticket)] as const;
+    send(res, replyOf(saleId, await purchases.attempt(...asked)));
   },
 });

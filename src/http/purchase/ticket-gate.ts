@@ -15,9 +15,9 @@ import { problemReply, type Reply, replyWith } from './reply.ts';
 export interface TicketGate {
   /**
    * @param authorization the header
-   * @returns the customer, or the answer to the request
+   * @returns the ticket, or the answer to the request
    */
-  customerOf(authorization: string | undefined, saleId: number): string | Reply;
+  ticketOf(authorization: string | undefined, saleId: number): Ticket | Reply;
   /** The address whose share of the admission queue the attempt uses. */
   clientOf(req: IncomingMessage): string;
 }
@@ -53,12 +53,12 @@ export function createTicketGate({
 
   return {
     clientOf: (req) => addresses.of(req),
-    customerOf(authorization, saleId) {
+    ticketOf(authorization, saleId) {
       const isTicket = authorization?.slice(0, BEARER.length).toLowerCase() === BEARER;
       const ticket = isTicket ? tickets.read(authorization!.slice(BEARER.length)) : null;
       const nowMs = clock.latestMs();
       const reason = isTicket ? reasonFor(ticket, saleId, nowMs) : 'missing';
-      if (reason === null) return ticket!.customer;
+      if (reason === null) return ticket!;
       onRefused(reason);
       if (reason === 'too-early') return tooEarly(ticket!, nowMs);
       if (reason === 'customer-rate') {

@@ -8,6 +8,7 @@ import { orderListRoutes } from './order-lists.ts';
 import { orderRoutes } from './orders.ts';
 import { paymentRoutes } from './payments.ts';
 import { pointRoutes } from './points.ts';
+import { saleGroupRoutes } from './sale-groups.ts';
 import { restockSale, saleRefundRoutes, saleRoutes } from './sales.ts';
 import { serviceRoutes } from './service.ts';
 import { taskRoutes } from './tasks.ts';
@@ -20,6 +21,7 @@ export const routes: Readonly<Record<string, Route>> = {
   auditSale,
   readSaleLog,
   ...waitlistRoutes,
+  ...saleGroupRoutes,
   ...saleRefundRoutes,
   restockSale,
   createTicket,

@@ -2,23 +2,27 @@
 import { limits } from '../../config/limits.ts';
 import { stateOf } from '../../domain/sale.ts';
 import type { UnpaidOrders } from '../../store/postgres/orders.ts';
+import type { SaleGroups } from '../../store/postgres/sale-groups.ts';
 import { ticketSchema } from '../answer-schemas.ts';
 import { tooMany } from '../callers.ts';
 import { json } from '../openapi-responses.ts';
 import { ProblemError, unknownSale } from '../problems.ts';
+import { invalidCode } from '../purchase/reply.ts';
 import { tagged } from '../route.ts';
 import { ticketRequestSchema } from '../schemas.ts';
 
 export const createTicket = tagged('Orders')('post /sales/{saleId}/tickets', 'customer', {
   summary: 'Get a ticket, with AUTH=jwt',
   description:
-    'A purchase needs it. Until the lottery of the sale ends the turn is drawn by lot; later it is the next free one. A repeat returns the same turn until the ticket expires.',
+    'A purchase needs it. Until the lottery of the sale ends the turn is drawn by lot; later it is the next free one. The turn of a customer whose group may buy earlier begins with `opensAt` of the group. A repeat returns the same turn until the ticket expires.',
   body: ticketRequestSchema,
   mayOmitBody: true,
   answers: { 201: json(ticketSchema, 'The ticket') },
-  problems: ['forbidden', 'not-found', 'proof-required', 'sold-out', 'sale-not-open'],
+  problems: ['forbidden', 'invalid-code', 'not-found', 'proof-required', 'sold-out', 'sale-not-open'],
   isServed: ({ ticketing }) => ticketing !== null,
-  async handle({ saleId, body: { proof = null }, caller: { customer }, res }, { ticketing, reads, service }) {
+  async handle({ saleId, body, caller, res }, { ticketing, reads, groups, service }) {
+    const { code, proof = null } = body;
+    const { customer } = caller;
     const { tickets, waitingRoom, validMs, botCheck, sharedLimits } = ticketing!;
     const { refusals, ticketsIssued } = service.instruments;
     if (customer === null) throw new ProblemError('forbidden', 'A ticket is issued to a customer only.');
@@ -44,16 +48,30 @@ export const createTicket = tagged('Orders')('post /sales/{saleId}/tickets', 'cu
       throw tooMany(res, unpaidS, 'Too many reservations of this customer were not paid.');
     }
 
-    const notBeforeMs = await waitingRoom.turn(sale, seed, customer, nowMs);
+    const opensMs =
+      code === undefined
+        ? await reads.groups.opensFor(saleId, caller.groups ?? [])
+        : await opensBy(groups, saleId, customer, code);
+    const earlyMs = Math.max(opensMs ?? Number.POSITIVE_INFINITY, nowMs);
+    const isEarly = sale.startsAt !== null && earlyMs < Date.parse(sale.startsAt);
+    const notBeforeMs = isEarly ? earlyMs : await waitingRoom.turn(sale, seed, customer, nowMs);
     const expiresMs = notBeforeMs + validMs(sale);
     ticketsIssued.inc();
     res.status(201).json({
-      ticket: tickets.issue({ saleId, customer, notBeforeMs, expiresMs }),
+      ticket: tickets.issue({ saleId, customer, notBeforeMs, expiresMs, ...(isEarly && { isEarly }) }),
       notBefore: new Date(notBeforeMs).toISOString(),
       expiresAt: new Date(expiresMs).toISOString(),
     });
   },
 });
+
+/** @throws ProblemError for a code that does not open the sale to the customer */
+async function opensBy(groups: SaleGroups, saleId: number, customer: string, code: string): Promise<number> {
+  const presented = await groups.present(saleId, customer, code);
+  if (presented.kind === 'opens') return presented.opensMs;
+  const { reason } = presented;
+  throw new ProblemError('invalid-code', invalidCode(saleId, reason), { reason });
+}
 
 /** After how many seconds a customer may reserve again; null: now. @param nowMs by the clock of Postgres, which closed the orders */
 export function waitOf({ pending, closed, lastClosedAt }: UnpaidOrders, nowMs: number): number | null {

@@ -75,9 +75,14 @@ const COUNT_IN_EPOCH = COUNT_LATE.replace(
 /** That a sale was not. */
 const IN_EPOCH = `(mirror_epoch <> ANY (${RESERVED_IN})) IS NOT TRUE`;
 
-/** The orders of a batch. Those that were reserved have offers, $9 prices (null: none) and $10 payment windows; otherwise that of the sale counts. */
+/**
+ * The orders of a batch. Those that were reserved have offers, $9 prices (null: none) and $10 payment windows. Of the others that of the sale
+ * counts, and $7 says which are early (null: none).
+ */
 const input = (isReserved: boolean): string => {
-  const [values, names] = isReserved ? [', $9::int[], $10::int[]', ', price_cents, window_s'] : ['', ''];
+  const [values, names] = isReserved
+    ? [', $9::int[], $10::int[]', ', price_cents, window_s']
+    : [', $7::boolean[]', ', is_early'];
   return `SELECT id, sale_id, user_id, coalesce(quantity, 1) AS quantity, place${names}
     FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[]${values}) WITH ORDINALITY AS t (id, sale_id, user_id, quantity${names}, place)`;
 };
@@ -163,9 +168,12 @@ export const ONE_ORDER_OF_SALE =
 /** The row of one order. */
 export const ONE_ORDER = `SELECT ${ONE_ORDER_OF_SALE} FROM sales WHERE id = $2`;
 
-/** That a sale sells: not paused, and within its window by the database's clock at this moment (not at the transaction's start). */
-export const IS_OPEN = `NOT paused AND (starts_at IS NULL OR clock_timestamp() >= starts_at)
-  AND (ends_at IS NULL OR clock_timestamp() < ends_at)`;
+/**
+ * That a sale sells: not paused, and within its window by the database's clock at this moment (not at the transaction's start).
+ * @param early a condition under which the start does not matter: see `isEarly` of an attempt
+ */
+export const isOpen = (early = 'false'): string =>
+  `NOT paused AND (starts_at IS NULL OR clock_timestamp() >= starts_at OR ${early}) AND (ends_at IS NULL OR clock_timestamp() < ends_at)`;
 
 /**
  * Counts the units if a condition on the sale's row holds, and inserts the order. Only the UPDATE waits for another holder of the
@@ -192,7 +200,8 @@ export function insertIf(name: string, condition: string): Statement {
  * lock, `sale` has the row's newest version. A customer with an active order takes no unit, and no INSERT is tried: while that
  * order is being cancelled, an INSERT would wait for the cancellation with the row locked. Nor does one who has as many units as the sale's
  * group allows.
- * @param condition under which a sale sells; other sales are not locked. Missing: the orders were reserved, in the epoch of the sale
+ * @param condition under which a sale sells, with `isOpen`; other sales are not locked. Missing: the orders were reserved, in the epoch of
+ *   the sale
  * @param isLimited only orders within the sale's limit
  * @param skipLocked skips the orders of a sale whose row is locked; otherwise waits for it
  */
@@ -233,12 +242,12 @@ function insertNewcomers(
     name,
     before: `input AS (${input(isReserved)}
     ), sale AS (
-      SELECT id, price_cents, payment_window_s, limit_group, max_per_customer, max_per_order, stock - sold AS free FROM sales
-      WHERE id IN (SELECT sale_id FROM input) AND ${condition ?? IN_EPOCH} ORDER BY id FOR NO KEY UPDATE${skipLocked ? ' SKIP LOCKED' : ''}
+      SELECT id, price_cents, payment_window_s, limit_group, max_per_customer, max_per_order, stock - sold AS free${isReserved ? '' : ', coalesce(clock_timestamp() >= starts_at, true) AS has_started'}
+      FROM sales WHERE id IN (SELECT sale_id FROM input) AND ${condition ?? IN_EPOCH} ORDER BY id FOR NO KEY UPDATE${skipLocked ? ' SKIP LOCKED' : ''}
     ), newcomers AS (
       SELECT input.id, input.sale_id, input.user_id, input.quantity, ${offer(isReserved, 'sale')}, sale.free, input.place,
         ${isMixed ? 'units_taken(input.quantity, sale.free)' : 'row_number()'} ${turn} AS taken
-      FROM input JOIN sale ON sale.id = input.sale_id${isLimited ? ' AND input.quantity <= sale.max_per_order' : ''}
+      FROM input JOIN sale ON sale.id = input.sale_id${isReserved ? '' : ' AND (sale.has_started OR input.is_early)'}${isLimited ? ' AND input.quantity <= sale.max_per_order' : ''}
       LEFT JOIN LATERAL (
         SELECT id FROM orders
         WHERE orders.sale_id = input.sale_id AND orders.user_id = input.user_id AND ${ACTIVE} LIMIT 1

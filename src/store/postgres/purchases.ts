@@ -1,7 +1,7 @@
 /** What the Postgres strategies read and count in separate statements. Each is prepared once per connection, under its name. */
 import type pg from 'pg';
 import type { Attempt, OrderStatus, PlacedOrderColumns } from '../../domain/order.ts';
-import { IS_OPEN, insertOrders, ONE_ORDER, unitsHeld } from './insert-orders.ts';
+import { insertOrders, isOpen, ONE_ORDER, unitsHeld } from './insert-orders.ts';
 import { ACTIVE } from './orders.ts';
 
 /** A sale, by the database's clock at this moment (not at the transaction's start). */
@@ -165,14 +165,14 @@ export async function countSold(db: Queryable, { saleId, quantity }: Attempt): P
 /** Counts the units of an order as sold if they are free, the sale is open, and it has the limit group of the order. @returns whether it did */
 export async function countSoldIfFree(
   db: Queryable,
-  { saleId, quantity, orderId }: Attempt,
+  { saleId, quantity, orderId, isEarly = false }: Attempt,
 ): Promise<boolean> {
   const { rowCount } = await db.query({
     name: 'count-sold-if-free',
     text: `UPDATE sales SET sold = sold + $2, version = version + 1
-           WHERE id = $1 AND sold + $2 <= stock AND max_per_order >= $2 AND ${IS_OPEN}
+           WHERE id = $1 AND sold + $2 <= stock AND max_per_order >= $2 AND ${isOpen('$4::boolean')}
              AND limit_group IS NOT DISTINCT FROM (SELECT limit_group FROM orders WHERE id = $3)`,
-    values: [saleId, quantity, orderId],
+    values: [saleId, quantity, orderId, isEarly],
   });
   return rowCount === 1;
 }

@@ -4,7 +4,7 @@ import type { Sale, SaleQuery } from '../../domain/sale.ts';
 import type { Sale as SaleRow } from '../../generated/prisma/client.ts';
 import { classifyPostgresError } from '../failures/postgres.ts';
 import { type IdempotencyKey, once } from './idempotency.ts';
-import { IS_OPEN } from './insert-orders.ts';
+import { isOpen } from './insert-orders.ts';
 import { inTransaction, type PostgresStore } from './pool.ts';
 
 type Db = Pick<pg.PoolClient, 'query'>;
@@ -148,7 +148,7 @@ export function saleTable(postgres: PostgresStore, currency: string) {
         name: 'sold-out',
         text: `SELECT id, version::text AS generation,
             coalesce(extract(epoch FROM ends_at - clock_timestamp()) * 1000, 'infinity')::float8 AS "sellsForMs"
-          FROM sales WHERE id = ANY($1::int[]) AND sold >= stock AND ${IS_OPEN}`,
+          FROM sales WHERE id = ANY($1::int[]) AND sold >= stock AND ${isOpen()}`,
         values: [saleIds],
       });
       const found = new Map(rows.map(({ id, ...state }) => [id, state]));

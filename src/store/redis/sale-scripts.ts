@@ -69,10 +69,11 @@ export function attemptScripts(redis: Redis, serverOf: (key: string) => RedisSer
   }
 
   return {
-    reserve: (keys: SaleKeys, { userId, orderId, quantity }: Attempt, epoch: number) =>
-      withDeadline<ReserveReply>(keys, (deadlineMs) =>
-        reserve(keys.state, keys.buyers, keys.reservations, userId, orderId, epoch, deadlineMs, quantity),
-      ),
+    reserve: (keys: SaleKeys, { userId, orderId, quantity, isEarly }: Attempt, epoch: number) =>
+      withDeadline<ReserveReply>(keys, (deadlineMs) => {
+        const asked = [userId, orderId, epoch, deadlineMs, quantity, isEarly === true ? '1' : ''] as const;
+        return reserve(keys.state, keys.buyers, keys.reservations, ...asked);
+      }),
 
     /** Decides like `reserve`, for many attempts of one call (see `callsFor`). @returns a reply for each, sale by sale, in their order */
     async reserveMany(
@@ -121,8 +122,10 @@ export function attemptScripts(redis: Redis, serverOf: (key: string) => RedisSer
 /** Customers and their orders, in one string: see lua/sale/reserve-many.lua. */
 function pairsOf(members: SaleAttempts['members']): string {
   let pairs = '';
-  for (const { userId, orderId, quantity } of members)
-    pairs += quantity === 1 ? `${userId} ${orderId} ` : `${userId} ${orderId}x${quantity} `;
+  for (const { userId, orderId, quantity, isEarly } of members) {
+    pairs += quantity === 1 ? `${userId} ${orderId}` : `${userId} ${orderId}x${quantity}`;
+    pairs += isEarly === true ? 'e ' : ' ';
+  }
   return pairs;
 }
 

@@ -65,10 +65,10 @@ export function strategyOf(
 }
 
 /** Why the sale cannot sell as many units; null if it can. */
-export function rejectionOf(sale: SaleState | null, { quantity }: Attempt): Result | null {
+export function rejectionOf(sale: SaleState | null, { quantity, isEarly }: Attempt): Result | null {
   if (sale === null) return { kind: 'unknown-sale' };
   if (sale.paused) return { kind: 'not-open', reason: 'paused' };
-  if (sale.notStarted) return { kind: 'not-open', reason: 'not-started' };
+  if (sale.notStarted && isEarly !== true) return { kind: 'not-open', reason: 'not-started' };
   if (sale.ended) return { kind: 'not-open', reason: 'ended' };
   const { free, maxPerOrder } = sale;
   if (quantity > maxPerOrder) return { kind: 'over-limit', maxPerOrder };

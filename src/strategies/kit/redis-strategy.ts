@@ -365,7 +365,7 @@ export function resultOfHeld({ orderId }: Attempt, reservation: Reservation): St
 async function rejectionOfTerms(
   context: RedisStrategyContext,
   { state }: SaleKeys,
-  { quantity }: Attempt,
+  { quantity, isEarly }: Attempt,
   [startsMs = '', endsMs = '', paused = '', maxPerOrder = '1']: readonly string[],
 ): Promise<Rejection | null> {
   const notOpen = (reason: NotOpen) => ({ kind: 'not-open', reason }) as const;
@@ -373,7 +373,7 @@ async function rejectionOfTerms(
   if (startsMs !== '' || endsMs !== '') {
     const [seconds, micros] = await context.redis.serverOf(state).redis.time();
     const nowMs = Number(seconds) * 1000 + Math.floor(Number(micros) / 1000);
-    if (startsMs !== '' && nowMs < Number(startsMs)) return notOpen('not-started');
+    if (startsMs !== '' && isEarly !== true && nowMs < Number(startsMs)) return notOpen('not-started');
     if (endsMs !== '' && nowMs >= Number(endsMs)) return notOpen('ended');
   }
   return quantity > Number(maxPerOrder) ? { kind: 'over-limit', maxPerOrder: Number(maxPerOrder) } : null;

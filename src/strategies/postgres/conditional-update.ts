@@ -11,7 +11,7 @@
  * commit of the same statement, without a round trip in between.
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
-import { IS_OPEN, insertIf, placeOne } from '../../store/postgres/insert-orders.ts';
+import { insertIf, isOpen, placeOne } from '../../store/postgres/insert-orders.ts';
 import { ACTIVE } from '../../store/postgres/orders.ts';
 import { accepted } from '../kit/placing.ts';
 import { postgresStrategy } from '../kit/postgres-strategy.ts';
@@ -28,14 +28,16 @@ export const description: StrategyDescription = {
 
 const SELL_IF_FREE = insertIf(
   'sell-if-free',
-  `sold + $4::int <= stock AND $4 <= max_per_order AND ${IS_OPEN}
+  `sold + $4::int <= stock AND $4 <= max_per_order AND ${isOpen('$7::boolean')}
     AND NOT EXISTS (SELECT FROM orders WHERE sale_id = $2 AND user_id = $3 AND ${ACTIVE})`,
 );
 
 export function create(context: StrategyContext): Strategy {
   const { postgres } = context;
   return postgresStrategy(context, description, async (attempt) => {
-    const placed = await placeOne(postgres, SELL_IF_FREE, attempt, context.paymentWindowS);
+    const placed = await placeOne(postgres, SELL_IF_FREE, attempt, context.paymentWindowS, [
+      attempt.isEarly ?? false,
+    ]);
     return placed === true ? accepted(attempt) : placed || null;
   });
 }

@@ -10,7 +10,7 @@
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
-import { IS_OPEN, insertUpToStock } from '../../store/postgres/insert-orders.ts';
+import { insertUpToStock, isOpen } from '../../store/postgres/insert-orders.ts';
 import { placingBatches } from '../kit/placing-batches.ts';
 import { rejectionOf, strategyOf } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
@@ -24,9 +24,11 @@ export const description: StrategyDescription = {
   guarantees: ALL_GUARANTEES,
 };
 
-const OPEN = { condition: `sold < stock AND ${IS_OPEN}`, isLimited: true };
+const OPEN = { condition: `sold < stock AND ${isOpen('$7::boolean[] IS NOT NULL')}`, isLimited: true };
 const OF_SALE = insertUpToStock('place-batch-of-sale', { ...OPEN, skipLocked: false });
 const UNLOCKED = insertUpToStock('place-batch', { ...OPEN, skipLocked: true });
+
+const isEarly = (attempt: Attempt): boolean => attempt.isEarly === true;
 
 export function create(context: StrategyContext): Strategy {
   const batches = placingBatches<Attempt>(context.postgres, {
@@ -35,6 +37,7 @@ export function create(context: StrategyContext): Strategy {
     first: OF_SALE,
     later: OF_SALE,
     paymentWindowS: context.paymentWindowS,
+    valuesOf: (attempts) => [attempts.some(isEarly) ? attempts.map(isEarly) : null],
     rejectionOf,
     reasonOf: (cause) => cause,
     onBatch: context.onBatch,

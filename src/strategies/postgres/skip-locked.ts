@@ -23,8 +23,8 @@ import type { Attempt } from '../../domain/order.ts';
 import { once } from '../../store/postgres/idempotency.ts';
 import {
   COUNT_UNLESS_PAUSED,
-  IS_OPEN,
   insertOrders,
+  isOpen,
   ONE_ORDER,
   placeOne,
 } from '../../store/postgres/insert-orders.ts';
@@ -57,7 +57,7 @@ const takeUnits = (name: string, locked: '' | 'SKIP LOCKED', quantity: '1' | '$4
     before: `free AS (
       SELECT unit FROM stock_units
       WHERE sale_id = $2 AND order_id IS NULL
-        AND EXISTS (SELECT FROM sales WHERE id = $2 AND sold + $4::int <= stock AND $4 <= max_per_order AND ${IS_OPEN})
+        AND EXISTS (SELECT FROM sales WHERE id = $2 AND sold + $4::int <= stock AND $4 <= max_per_order AND ${isOpen('$7::boolean')})
         AND NOT EXISTS (SELECT FROM orders WHERE sale_id = $2 AND user_id = $3 AND ${ACTIVE})
       ORDER BY unit LIMIT ${quantity}::int FOR UPDATE ${locked}
     ), taken AS (
@@ -83,9 +83,11 @@ export function create(context: StrategyContext): Strategy {
   const complete = shared((saleId: number) => units.complete(saleId));
 
   async function place(attempt: Attempt): Promise<Tried> {
-    const { saleId, quantity } = attempt;
+    const { saleId, quantity, isEarly = false } = attempt;
     const take = quantity === 1 ? ONE : SEVERAL;
-    const placed = await placeOne(context.postgres, take.skipping, attempt, context.paymentWindowS);
+    const placed = await placeOne(context.postgres, take.skipping, attempt, context.paymentWindowS, [
+      isEarly,
+    ]);
     if (placed !== false) return placed === true ? accepted(attempt) : placed;
     const { answer } = await readAnswer(context.postgres.pool, attempt);
     if (answer !== null) return answer;
@@ -94,7 +96,7 @@ export function create(context: StrategyContext): Strategy {
       const end = await Promise.race([complete(saleId), late]);
       return end === 'late' ? { kind: 'busy', reason: 'units-are-being-made' } : RETRY;
     }
-    const second = await placeOne(context.postgres, take.waiting, attempt, context.paymentWindowS);
+    const second = await placeOne(context.postgres, take.waiting, attempt, context.paymentWindowS, [isEarly]);
     if (second === false) return RETRY;
     return second === true ? accepted(attempt) : second;
   }

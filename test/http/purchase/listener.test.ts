@@ -9,7 +9,7 @@ import { createApp } from '../../../src/http/app.ts';
 import { readAssets } from '../../../src/http/assets.ts';
 import type { HttpContext } from '../../../src/http/context.ts';
 import { createHttpServer } from '../../../src/http/node-server.ts';
-import { type AskedPurchase, purchaseIn } from '../../../src/http/purchase/body.ts';
+import { type AskedPurchase, purchaseIn, withOpening } from '../../../src/http/purchase/body.ts';
 import { purchaseListener, saleIdOf } from '../../../src/http/purchase/listener.ts';
 import { purchaseSchema, saleIdSchema } from '../../../src/http/schemas.ts';
 import type { Purchases } from '../../../src/orders/purchase.ts';
@@ -40,6 +40,8 @@ function outcomeOf(saleId: number, userId: string, quantity: number): Outcome | 
       return { kind: 'not-enough-units', remaining: 3 };
     case 11:
       return { kind: 'over-limit', maxPerOrder: 4 };
+    case 14:
+      return { kind: 'invalid-code', reason: 'used-up' };
     case 13:
       return { kind: 'customer-limit', limit: 3, left: 1 };
     case 12:
@@ -173,10 +175,10 @@ const chunked = (body: string) =>
 
 it('answers every outcome, of several on one connection in their order', async () => {
   const answers = await both(
-    Array.from({ length: 14 }, (_, sale) => request({ path: `/sales/${sale + 1}/orders` })).join(''),
+    Array.from({ length: 15 }, (_, sale) => request({ path: `/sales/${sale + 1}/orders` })).join(''),
   );
   const statuses = answers.map((answer) => Number(answer.slice(9, 12)));
-  expect(statuses).toEqual([201, 202, 200, 409, 409, 409, 503, 503, 500, 409, 400, 409, 409, 404]);
+  expect(statuses).toEqual([201, 202, 200, 409, 409, 409, 503, 503, 500, 409, 400, 409, 409, 403, 404]);
   for (const [n, answer] of answers.entries()) {
     expect(answer).toMatch(/\nContent-Type: application\/(problem\+)?json; charset=utf-8\n/);
     expect(/Retry-After: [14]/.test(answer)).toBe(statuses[n] === 503);
@@ -284,7 +286,7 @@ describe('the hand-written checks agree with the schema', () => {
   function bySchema(body: Buffer): AskedPurchase | null {
     try {
       const parsed = purchaseSchema.safeParse(JSON.parse(body.toString('utf8')));
-      return parsed.success ? parsed.data : null;
+      return parsed.success ? withOpening(parsed.data) : null;
     } catch {
       return null;
     }

@@ -120,9 +120,9 @@ it('a turn begins and ends at the exact millisecond', () => {
   const header = `Bearer ${tickets.issue(given)}`;
   const at = (ms: number, saleId = 7) => {
     nowMs = ms;
-    const result = gate.customerOf(header, saleId);
-    return typeof result === 'string'
-      ? result
+    const result = gate.ticketOf(header, saleId);
+    return 'customer' in result
+      ? result.customer
       : `${result.status} ${result.headers.slice(4).join(' ')}`.trim();
   };
   expect([8_000, 9_999, 10_000, 19_999, 20_000].map((ms) => at(ms))).toEqual([
