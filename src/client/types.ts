@@ -23,6 +23,10 @@ export interface Sale {
   readonly paused: boolean;
   /** Seconds for which an order may stay unpaid; null: PAYMENT_WINDOW_S. */
   readonly paymentWindowS: number | null;
+  /** What a returned unit does for the first waiting customer: `hold` places the order. */
+  readonly waitlist: 'notify' | 'hold';
+  /** Seconds for which an order of the waitlist may stay unpaid. */
+  readonly waitlistHoldS: number | null;
   /** Length of the lottery, seconds; only of a sale that has one. */
   readonly spreadS?: number;
   /** Names the sales over which a customer is limited; only of a sale with such a limit, as the next one. */
@@ -34,10 +38,11 @@ export interface Sale {
 export interface NewSale
   extends Pick<Sale, 'name' | 'priceCents' | 'stock'>,
     Partial<Pick<Sale, 'startsAt' | 'endsAt' | 'maxPerOrder' | 'paymentWindowS' | 'spreadS'>>,
-    Partial<Pick<Sale, 'description' | 'imageUrl' | 'currency'>> {
+    Partial<Pick<Sale, 'description' | 'imageUrl' | 'currency' | 'waitlist'>> {
   /** With `maxPerCustomer`; null: no limit. */
   readonly limitGroup?: string | null;
   readonly maxPerCustomer?: number | null;
+  readonly waitlistHoldS?: number;
 }
 
 export interface SaleChanges extends Partial<Omit<NewSale, 'stock' | 'spreadS'> & Pick<Sale, 'paused'>> {}
@@ -228,8 +233,8 @@ export type CancelAnswer = OrderAnswer | Refusal<'invalid-transition'>;
 export type RefundAnswer = Answer<Order, Keyed | 'unknown-order' | 'invalid-transition'>;
 export type ExtendAnswer = RefundAnswer | Refusal<'beyond-limit'>;
 export type TransferAnswer = RefundAnswer | Refusal<'has-order' | 'already-transferred' | 'not-supported'>;
-export type NewSaleAnswer = Answer<Sale, Keyed>;
-export type ChangeAnswer = Answer<Sale, WithBody | Admin | 'unknown-sale'>;
+export type NewSaleAnswer = Answer<Sale, Keyed | 'not-supported'>;
+export type ChangeAnswer = Answer<Sale, WithBody | Admin | 'unknown-sale' | 'not-supported'>;
 export type RestockAnswer = Answer<Sale, Keyed | 'unknown-sale' | 'below-sold'>;
 export type GroupAnswer = Answer<SaleGroup, Keyed | 'unknown-sale' | 'idempotency-conflict'>;
 export type GroupsAnswer = Answer<readonly SaleGroup[], Admin | 'unknown-sale'>;

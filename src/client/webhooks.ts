@@ -22,7 +22,7 @@ type UnitsData = StockData & { readonly units: number; readonly waitlist: readon
 /** What EVENT_WEBHOOK_URL receives. */
 export type StampedeEvent =
   | Message<`order.${'placed' | 'paid' | 'cancelled' | 'expired' | 'refund-due'}`, OrderData>
-  | Message<'order.extended', OrderData & { readonly expiresAt: string }>
+  | Message<'order.extended' | 'order.offered', OrderData & { readonly expiresAt: string }>
   | Message<'order.transferred', OrderData & { readonly fromUserId: string }>
   | Message<'sale.sold-out', StockData>
   | Message<'sale.units-returned', UnitsData>;

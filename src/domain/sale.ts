@@ -18,6 +18,10 @@ export interface Sale {
   readonly paused: boolean;
   /** How long an order may stay unpaid, in seconds; null: as PAYMENT_WINDOW_S says. */
   readonly paymentWindowS: number | null;
+  /** What returned units do for waiting customers: `notify` names the next ones, `hold` places their orders. */
+  readonly waitlist: 'notify' | 'hold';
+  /** How long such an order may stay unpaid, in seconds; of a sale that holds it is a number. */
+  readonly waitlistHoldS: number | null;
   /** Units in active orders; more than the stock when the strategy `unsafe` oversold it. */
   readonly sold: number;
   /** stock − sold; below zero when it is oversold. */

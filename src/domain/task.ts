@@ -6,7 +6,7 @@ export type TaskKind = 'ship' | 'award' | 'refund' | 'event';
 /** The changes that events report. The triggers of the tables write them: see the migration 20261126140000_events. */
 export const eventTypes = [
   ...(['order.placed', 'order.extended', 'order.paid', 'order.cancelled', 'order.expired'] as const),
-  ...(['order.refund-due', 'order.transferred'] as const),
+  ...(['order.refund-due', 'order.transferred', 'order.offered'] as const),
   ...(['sale.sold-out', 'sale.units-returned'] as const),
 ] as const;
 export type EventType = (typeof eventTypes)[number];

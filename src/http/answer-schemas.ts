@@ -26,6 +26,9 @@ export const waitlistEntrySchema = component('WaitlistEntry', {
   joinedAt: dateTime,
   place: z.int().nullable().describe('1 is the first; null: the customer was named'),
   namedAt: dateTime.nullable().describe('When as many units were free'),
+  orderId: orderIdSchema
+    .nullable()
+    .describe("The customer's active order: with `waitlist: hold` the list places it"),
 });
 
 export const saleRefundSchema = component('SaleRefund', {
@@ -67,6 +70,8 @@ export const saleSchema = component('Sale', {
     .int()
     .nullable()
     .describe('Seconds for which an order may stay unpaid; null: PAYMENT_WINDOW_S'),
+  waitlist: z.enum(['notify', 'hold']).describe('What a returned unit does for the first waiting customer'),
+  waitlistHoldS: z.int().nullable().describe('Seconds for which an order of the waitlist may stay unpaid'),
   spreadS: z.int().optional().describe('Only of a sale with a lottery'),
   limitGroup: z.string().optional().describe('Only of a sale that limits the units of a customer'),
   maxPerCustomer: z

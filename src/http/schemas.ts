@@ -130,6 +130,14 @@ const terms = z.strictObject({
     .min(1)
     .nullable()
     .describe('The most units of a customer in active orders of all sales with this limitGroup'),
+  waitlist: z
+    .enum(['notify', 'hold'])
+    .describe('What a returned unit does for the first waiting customer: `hold` places the order'),
+  waitlistHoldS: z
+    .int()
+    .min(1)
+    .max(limits.maxPaymentWindowS)
+    .describe('Seconds for which such an order may stay unpaid; left out: as other orders'),
 });
 
 interface Terms {
@@ -163,6 +171,8 @@ export const newSaleSchema = z
     paymentWindowS: terms.shape.paymentWindowS.default(null),
     limitGroup: terms.shape.limitGroup.default(null),
     maxPerCustomer: terms.shape.maxPerCustomer.default(null),
+    waitlist: terms.shape.waitlist.default('notify'),
+    waitlistHoldS: terms.shape.waitlistHoldS.optional(),
     spreadS: z
       .int()
       .min(0)

@@ -158,7 +158,7 @@ export async function composeCore(
     onEnd: ({ lock, ended }) => instruments.leasesEnded.inc({ lock, ended }),
   });
   closers.add(() => lock.close());
-  const sales = saleTable(postgres, config.currency);
+  const sales = saleTable(postgres, config.currency, config.paymentWindowS);
   const orders = orderTable(postgres);
   const onBatch = (size: number) => instruments.attemptBatchSize.observe(size);
   const inRedis = redis === null ? null : { ...config, redis, epochs: redisEpochs(redis, postgres), lock };

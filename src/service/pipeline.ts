@@ -106,7 +106,7 @@ export function createPipeline(options: PipelineOptions): Pipeline {
   );
   const refunding = background.loop('refunds');
   const refunds = createSaleRefunds({ ...core, instruments, health: refunding });
-  const waitlist = createWaitlist(postgres);
+  const waitlist = createWaitlist(postgres, outbox !== null);
   const groups = saleGroups(postgres);
 
   const passes: Pass[] = [];

@@ -79,7 +79,7 @@ function sellerOf(name: string): Seller {
   };
 }
 
-/** A sale with three units: ann's order has expired, bob's is pending. */
+/** A sale with three units: ann's order has expired, bob's is pending, cyd waits. */
 interface Scene {
   readonly saleId: number;
   readonly ann: Attempt;
@@ -95,6 +95,9 @@ async function scene(seller: Seller): Promise<Scene> {
     ann.orderId,
   ]);
   await bench.sql.query(`UPDATE orders SET expires_at = now() WHERE id = $1`, [bob.orderId]);
+  // A unit that returns becomes her order.
+  await bench.sql.query(`UPDATE sales SET waitlist = 'hold', waitlist_hold_s = 60 WHERE id = $1`, [saleId]);
+  await bench.sql.query(`INSERT INTO waitlist (sale_id, user_id) VALUES ($1, 'cyd')`, [saleId]);
   await seller.load(saleId);
   return { saleId, ann, bob };
 }

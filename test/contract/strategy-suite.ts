@@ -24,6 +24,7 @@ import { judge } from '../support/judge.ts';
 import { opened } from '../support/opened.ts';
 import { type ServiceProcess, spawnService, startService, type TestService } from '../support/service.ts';
 import { envOf, openTestStores, type TestStores } from '../support/stores.ts';
+import { holds } from './holds.ts';
 import { orderLife } from './order-life.ts';
 import { transfers } from './transfers.ts';
 
@@ -84,6 +85,7 @@ export function strategyContract(
     if (!safe) overselling();
     const urls = () => [a.url, b.url] as const;
     if (safe && isWhole) transfers({ stores, urls, expectSold });
+    if (store === 'postgres' && isWhole) holds({ stores, urls, expectSold });
     if (KINDS.includes(name)) {
       orderLife({ isWhole, stores, urls, expectSold, expectSound });
       quantities();

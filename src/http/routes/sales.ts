@@ -3,6 +3,7 @@ import * as z from 'zod';
 import { limits } from '../../config/limits.ts';
 import type { Sale } from '../../domain/sale.ts';
 import type { SaleChanges } from '../../store/postgres/sales.ts';
+import type { Strategy } from '../../strategies/strategy.ts';
 import * as a from '../answer-schemas.ts';
 import { json, location, nextPage } from '../openapi-responses.ts';
 import { busy, outcomeUnread, ProblemError, unknownSale } from '../problems.ts';
@@ -34,6 +35,15 @@ function uncheckable(): ProblemError {
   return new ProblemError('invalid-request', detail);
 }
 
+/** @throws ProblemError when Redis decides: it would show a unit free between its release and the next order */
+function refuseHold(
+  { mirror }: Pick<Strategy, 'mirror'>,
+  { waitlist }: { readonly waitlist?: string | undefined },
+) {
+  if (waitlist === 'hold' && mirror !== null)
+    throw new ProblemError('not-supported', '`waitlist: hold` needs a strategy that decides in Postgres.');
+}
+
 export const saleRoutes = {
   listSales: sale('get /sales', 'anyone', {
     summary: 'Sales, newest first',
@@ -52,8 +62,10 @@ export const saleRoutes = {
     description: '`priceCents` is in the smallest unit of the currency.',
     body: s.newSaleSchema,
     answers: { 201: json(a.saleSchema, 'The sale', location('sale')) },
+    problems: ['not-supported'],
     async handle({ body, key, res }, { sales, strategy, confirm }) {
       if (confirm === 'accepted' && body.limitGroup !== null) throw uncheckable();
+      refuseHold(strategy, body);
       const sale = await sales.create(body, key);
       await strategy.load?.(sale);
       res.status(201).location(`/sales/${sale.id}`).json(sale);
@@ -71,12 +83,14 @@ export const saleRoutes = {
       'Once it is answered, no process sells by the old terms. Orders keep their price and their time to pay, also those answered with 202 that are not committed yet. `limitGroup` changes only while the sale has no active orders; a lower `maxPerCustomer` touches none. A repeat changes nothing more.',
     body: s.saleChangesSchema,
     answers: { 200: json(a.saleSchema, 'The sale') },
+    problems: ['not-supported'],
     async handle({ saleId, body, res }, { sales, strategy, confirm, onStoreError }) {
       if (
         confirm === 'accepted' &&
         ((body as SaleChanges).limitGroup ?? (await sales.get(saleId))?.limitGroup)
       )
         throw uncheckable();
+      refuseHold(strategy, body);
       const sale = await sales.change(saleId, body as SaleChanges);
       if (sale === null) throw unknownSale(saleId);
       if (sale === 'currency-fixed')

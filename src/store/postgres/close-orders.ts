@@ -4,6 +4,7 @@
  */
 import type pg from 'pg';
 import type { OrderStatus } from '../../domain/order.ts';
+import { MIRRORED } from './sales.ts';
 import { IS_LAST, REFUNDED } from './task-table.ts';
 
 export interface Closing {
@@ -66,7 +67,8 @@ const CLOSE = `
       AND tasks.state <> 'done'
   ), outbox AS (
     INSERT INTO mirror_outbox (sale_id, change, order_id, user_id, units)
-    SELECT sale_id, 'release', id, user_id, CASE WHEN $4 THEN quantity ELSE 0 END FROM closed WHERE $5
+    SELECT sale_id, 'release', id, user_id, CASE WHEN $4 THEN quantity ELSE 0 END FROM closed
+    WHERE CASE WHEN $5 THEN ${MIRRORED} END
   ), audited AS (
     INSERT INTO audit_pending (actor, action, subject, details)
     SELECT $6, 'order.' || status, 'order ' || id,

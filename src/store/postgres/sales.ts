@@ -25,6 +25,8 @@ export interface NewSale extends GivenTexts {
   /** With `maxPerCustomer`. */
   readonly limitGroup?: string | null;
   readonly maxPerCustomer?: number | null;
+  readonly waitlist?: Sale['waitlist'];
+  readonly waitlistHoldS?: number | undefined;
   /** Left out: that of the service. */
   readonly currency?: string | undefined;
 }
@@ -36,8 +38,11 @@ export interface SaleChanges extends Partial<Omit<NewSale, 'stock' | 'spreadS'>>
 
 export type SaleTable = ReturnType<typeof saleTable>;
 
-/** @param currency of sales that name none */
-export function saleTable(postgres: PostgresStore, currency: string) {
+/**
+ * @param currency of sales that name none
+ * @param paymentWindowS of sales that have none of their own
+ */
+export function saleTable(postgres: PostgresStore, currency: string, paymentWindowS = 900) {
   const { pool } = postgres;
   const toSale = saleIn(currency);
   const read = async (rest: string, values: unknown[]) =>
@@ -46,14 +51,32 @@ export function saleTable(postgres: PostgresStore, currency: string) {
     /** @param key of a request that has one: it happens once, and a repeat gets the same sale @throws KeyReusedError */
     create(given: NewSale, key: IdempotencyKey | null = null) {
       const { name, stock, priceCents, startsAt, endsAt } = given;
-      const { spreadS = 0, maxPerOrder = 1, paymentWindowS = null } = given;
-      const { limitGroup = null, maxPerCustomer = null } = given;
-      const terms = [name, stock, priceCents, startsAt, endsAt, spreadS, maxPerOrder, paymentWindowS];
+      const {
+        spreadS = 0,
+        maxPerOrder = 1,
+        waitlist = 'notify',
+        limitGroup = null,
+        maxPerCustomer = null,
+      } = given;
+      const windowS = given.paymentWindowS ?? null;
+      const holdS = given.waitlistHoldS ?? (waitlist === 'hold' ? (windowS ?? paymentWindowS) : null);
+      const terms = [
+        name,
+        stock,
+        priceCents,
+        startsAt,
+        endsAt,
+        spreadS,
+        maxPerOrder,
+        windowS,
+        waitlist,
+        holdS,
+      ];
       return once(postgres, key, async (client) => {
         const { rows } = await client.query<SaleColumns>(
-          `INSERT INTO sales (name, stock, price_cents, starts_at, ends_at, spread_s, max_per_order, payment_window_s, currency,
-             limit_group, max_per_customer)
-           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING ${COLUMNS}`,
+          `INSERT INTO sales (name, stock, price_cents, starts_at, ends_at, spread_s, max_per_order, payment_window_s,
+             waitlist, waitlist_hold_s, currency, limit_group, max_per_customer)
+           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) RETURNING ${COLUMNS}`,
           [...terms, given.currency ?? currency, limitGroup, maxPerCustomer],
         );
         const sale = toSale(rows[0]!);
@@ -69,17 +92,22 @@ export function saleTable(postgres: PostgresStore, currency: string) {
       const names = (Object.keys(CHANGEABLE) as (keyof typeof CHANGEABLE)[]).filter(
         (name) => changes[name] !== undefined,
       );
-      const set = names.map((name, n) => `, ${CHANGEABLE[name]} = $${n + 2}`).join('');
+      const values: unknown[] = [saleId, ...names.map((name) => changes[name])];
+      let set = names.map((name, n) => `, ${CHANGEABLE[name]} = $${n + 2}`).join('');
+      if (changes.waitlist === 'hold' && changes.waitlistHoldS === undefined) {
+        const [given, usual] = [values.push(changes.paymentWindowS ?? null), values.push(paymentWindowS)];
+        set += `, waitlist_hold_s = coalesce(waitlist_hold_s, $${given}, payment_window_s, $${usual})`;
+      }
       try {
         return await inTransaction(pool, async (client) => {
           // The version: `optimistic` compares it.
           const { rows } = await client.query<SaleColumns>(
             `UPDATE sales SET version = version + 1${set} WHERE id = $1 RETURNING ${COLUMNS}`,
-            [saleId, ...names.map((name) => changes[name])],
+            values,
           );
           if (rows[0] === undefined) return { commit: false, value: null };
           const texts = await writeTexts(client, saleId, changes);
-          return { commit: true, value: { ...toSale(rows[0]), ...texts } };
+          return { commit: true, value: { ...toSale(await afterOffers(client, rows[0])), ...texts } };
         });
       } catch (error) {
         const failure = classifyPostgresError(error);
@@ -172,17 +200,20 @@ export function saleTable(postgres: PostgresStore, currency: string) {
            FROM sale WHERE sales.id = sale.id RETURNING sales.*, $2::int - covered AS free
          ), outbox AS (
            INSERT INTO mirror_outbox (sale_id, change, units) SELECT id, 'restock', free FROM changed
-           WHERE $3::boolean AND free > 0
+           WHERE CASE WHEN $3::boolean THEN ${MIRRORED} END AND free > 0
          )
          SELECT ${COLUMNS} FROM changed`,
         [saleId, units, isMirrored],
       );
-      if (rows[0] !== undefined) return toSale(rows[0]);
+      if (rows[0] !== undefined) return toSale(await afterOffers(db, rows[0]));
       const known = await db.query('SELECT FROM sales WHERE id = $1', [saleId]);
       return known.rowCount === 0 ? null : 'below-sold';
     },
   };
 }
+
+/** Says to the trigger `sale_units_changed` that Redis decides; true. */
+export const MIRRORED = `set_config('stampede.mirrored', 'on', true) = 'on'`;
 
 /** The columns of what may be changed. */
 const CHANGEABLE: Readonly<Record<Exclude<keyof SaleChanges, keyof Texts>, string>> = {
@@ -193,6 +224,8 @@ const CHANGEABLE: Readonly<Record<Exclude<keyof SaleChanges, keyof Texts>, strin
   maxPerOrder: 'max_per_order',
   paymentWindowS: 'payment_window_s',
   currency: 'currency',
+  waitlist: 'waitlist',
+  waitlistHoldS: 'waitlist_hold_s',
   paused: 'paused',
   limitGroup: 'limit_group',
   maxPerCustomer: 'max_per_customer',
@@ -228,7 +261,14 @@ const STATE = `CASE WHEN ends_at <= now() THEN 'ended' WHEN paused THEN 'paused'
 const COLUMNS = `id, name, price_cents AS "priceCents", stock, sold, oversold, starts_at AS "startsAt",
   ends_at AS "endsAt", spread_s AS "spreadS", max_per_order AS "maxPerOrder", paused, payment_window_s AS "paymentWindowS", currency,
   limit_group AS "limitGroup", max_per_customer AS "maxPerCustomer",
+  waitlist, waitlist_hold_s AS "waitlistHoldS",
   (SELECT description FROM sale_texts WHERE sale_id = id), (SELECT image_url FROM sale_texts WHERE sale_id = id) AS "imageUrl"`;
+
+/** A sale that was changed: what it returned does not have the orders that returned units became. */
+const afterOffers = async (db: Db, row: SaleColumns): Promise<SaleColumns> =>
+  row.waitlist !== 'hold'
+    ? row
+    : (await db.query<SaleColumns>(`SELECT ${COLUMNS} FROM sales WHERE id = $1`, [row.id])).rows[0]!;
 
 const NOW_MS = `floor(extract(epoch FROM clock_timestamp()) * 1000)::float8 AS "nowMs"`;
 
@@ -251,6 +291,8 @@ const saleIn =
     description: row.description,
     imageUrl: row.imageUrl,
     currency: row.currency ?? currency,
+    waitlist: row.waitlist as Sale['waitlist'],
+    waitlistHoldS: row.waitlistHoldS,
     ...(row.spreadS > 0 && { spreadS: row.spreadS }),
     ...(row.limitGroup !== null && { limitGroup: row.limitGroup, maxPerCustomer: row.maxPerCustomer! }),
   });

@@ -2,16 +2,19 @@
  * Customers waiting for units of a sold-out sale.
  *
  *   waiting ──as many units are free──▶ named ──joins again──▶ waiting, at the end
+ *                                         └─ of a sale that holds: with an order, placed in the transaction that returned the units
  *
  * Where EVENTS has `sale.units-returned`, the trigger `sale_units_changed` names customers with the event. `nameNext` names the next ones for
  * units that are free still: no one was named for them, or those who were have not bought within `limits.waitlist.turnMs`, by Postgres's
- * clock. Of a sale that is paused, has not begun or has ended, it names none.
+ * clock. Of a sale that is paused, has not begun or has ended, it names none. Where Redis decides, a sale that holds names, too.
  */
 
 import type { LoopHealth } from '../../concurrency/loop-health.ts';
 import { limits } from '../../config/limits.ts';
+import { ACTIVE } from './orders.ts';
 import type { PostgresStore } from './pool.ts';
 import { fromRow } from './rows.ts';
+import { MIRRORED } from './sales.ts';
 
 export interface WaitlistEntry {
   readonly saleId: number;
@@ -22,6 +25,8 @@ export interface WaitlistEntry {
   /** 1 is the first; null: the customer was named. */
   readonly place: number | null;
   readonly namedAt: string | null;
+  /** The customer's active order. */
+  readonly orderId: string | null;
 }
 
 export type Joined =
@@ -66,24 +71,26 @@ const JOIN = `
   )
   SELECT "isNew" FROM joined UNION ALL SELECT * FROM kept`;
 
+const ORDER = `(SELECT o.id FROM orders AS o WHERE o.sale_id = w.sale_id AND o.user_id = w.user_id AND o.${ACTIVE} LIMIT 1) AS "orderId"`;
 const FIND = `
   SELECT quantity, joined_at AS "joinedAt", named_at AS "namedAt", CASE WHEN named_at IS NULL THEN (
     SELECT count(*)::int FROM waitlist AS b WHERE b.sale_id = w.sale_id AND b.named_at IS NULL AND b.id <= w.id
-  ) END AS place FROM waitlist AS w WHERE sale_id = $1 AND user_id = $2`;
+  ) END AS place, ${ORDER} FROM waitlist AS w WHERE sale_id = $1 AND user_id = $2`;
 
 const LIST = `
   SELECT sale_id AS "saleId", user_id AS "userId", quantity, joined_at AS "joinedAt", named_at AS "namedAt",
-    CASE WHEN named_at IS NULL THEN (count(*) FILTER (WHERE named_at IS NULL) OVER (ORDER BY id))::int END AS place
-  FROM waitlist WHERE sale_id = $1 ORDER BY id LIMIT $2`;
+    CASE WHEN named_at IS NULL THEN (count(*) FILTER (WHERE named_at IS NULL) OVER (ORDER BY id))::int END AS place, ${ORDER}
+  FROM waitlist AS w WHERE sale_id = $1 ORDER BY id LIMIT $2`;
 
 /** Sales with customers who are to be named. CASE: the function is called only for sales with a waitlist. */
 const DUE = `
   SELECT id FROM sales AS s WHERE sold + oversold < stock
     AND CASE WHEN EXISTS (SELECT FROM waitlist WHERE sale_id = s.id AND named_at IS NULL)
-      THEN units_to_offer(s, $1 * interval '1 millisecond') > 0 END`;
-const NAME = `SELECT name_next_waiting($1, $2 * interval '1 millisecond')`;
+      THEN units_to_offer(s, CASE waitlist WHEN 'hold' THEN 0 ELSE $1 END * interval '1 millisecond') > 0 END`;
+const NAME = `SELECT name_next_waiting($1, $2 * interval '1 millisecond') WHERE CASE WHEN $3 THEN ${MIRRORED} ELSE true END`;
 
-export function createWaitlist({ pool }: Pick<PostgresStore, 'pool'>): Waitlist {
+/** @param isMirrored whether Redis decides */
+export function createWaitlist({ pool }: Pick<PostgresStore, 'pool'>, isMirrored = false): Waitlist {
   async function find(saleId: number, userId: string): Promise<WaitlistEntry | null> {
     const { rows } = await pool.query(FIND, [saleId, userId]);
     return rows[0] === undefined
@@ -124,7 +131,8 @@ export function createWaitlist({ pool }: Pick<PostgresStore, 'pool'>): Waitlist 
     async nameNext(health) {
       const { turnMs } = limits.waitlist;
       const { rows } = await pool.query<{ id: number }>(DUE, [turnMs]);
-      for (const { id } of rows) await health.step(`sale ${id}`, () => pool.query(NAME, [id, turnMs]));
+      for (const { id } of rows)
+        await health.step(`sale ${id}`, () => pool.query(NAME, [id, turnMs, isMirrored]));
     },
   };
 }

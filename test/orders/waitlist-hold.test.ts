@@ -1,0 +1,69 @@
+/** A waitlist that holds units: its events, its defaults, and the strategies that refuse it. */
+import { expect, it } from 'vitest';
+import { attempt, buy, call, cancel, createSale, patch, post } from '../support/client.ts';
+import { judge } from '../support/judge.ts';
+import { openScene } from '../support/scene.ts';
+import { published } from '../support/stores.ts';
+
+const bench = openScene();
+const wait = (url: string, saleId: number, userId: string) =>
+  post(`${url}/sales/${saleId}/waitlist`, { userId });
+
+it('publishes an order that it places, and no unit as free that it holds', async () => {
+  const env = { EVENTS: 'all', EVENT_WEBHOOK_URL: 'http://127.0.0.1:9', PAYMENT_WINDOW_S: '300' };
+  const { url } = await bench.start({ STRATEGY: 'group-commit', ...env });
+  const plain = await createSale(url, 1);
+  expect(plain).toMatchObject({ waitlist: 'notify', waitlistHoldS: null });
+  const { id } = plain;
+  for (const [change, holdS] of [
+    [{ waitlist: 'hold' }, 300],
+    [{ waitlistHoldS: 30 }, 30],
+    [{ waitlist: 'hold' }, 30],
+  ] as const)
+    expect((await patch(`${url}/sales/${id}`, change)).body).toMatchObject({
+      waitlist: 'hold',
+      waitlistHoldS: holdS,
+    });
+  const own = await createSale(url, 1, { waitlist: 'hold', paymentWindowS: 60 });
+  expect(own).toMatchObject({ waitlistHoldS: 60 });
+  const { orderId } = (await buy(url, id, 'ann')).body;
+  await wait(url, id, 'ben');
+  await cancel(url, orderId);
+  await post(`${url}/sales/${id}/restock`, { units: 2 });
+  const { rows } = await bench.stores.sql.query<{ type: string; data: { userId?: string; units?: number } }>(
+    `SELECT payload->>'type' AS type, payload->'data' AS data FROM tasks WHERE kind = 'event' ORDER BY id`,
+  );
+  expect(rows.map(({ type, data }) => `${type} ${data.userId ?? data.units ?? ''}`)).toEqual([
+    'order.placed ann',
+    'sale.sold-out ',
+    'order.cancelled ann',
+    'order.placed ben',
+    'order.offered ben',
+    'sale.units-returned 2',
+  ]);
+});
+
+it('is refused where Redis decides; a sale that holds already names customers there, and its units are for all', async () => {
+  const postgres = await bench.start({ STRATEGY: 'group-commit' });
+  const sale = await createSale(postgres.url, 2, { waitlist: 'hold' });
+  const first = await buy(postgres.url, sale.id, 'ann');
+  await postgres.stop();
+  const { url } = await bench.start({ STRATEGY: 'lua' });
+  const refused = { status: 409, problem: 'not-supported' };
+  const body = { name: 'x', stock: 1, priceCents: 1, waitlist: 'hold' };
+  expect(await post(`${url}/sales`, body)).toMatchObject(refused);
+  expect(await patch(`${url}/sales/${sale.id}`, { waitlist: 'hold' })).toMatchObject(refused);
+  await buy(url, sale.id, 'cyd');
+  await bench.untilReserved(sale.id, 0);
+  await wait(url, sale.id, 'ben');
+  await cancel(url, first.body.orderId);
+  await published(bench.stores);
+  expect((await call(`${url}/sales/${sale.id}`)).body).toMatchObject({ remaining: 1 });
+  // The search for customers to name leaves the unit free, too.
+  const entry = async () => (await call(`${url}/sales/${sale.id}/waitlist/ben`)).body;
+  await expect.poll(entry, { timeout: 30_000 }).toMatchObject({ namedAt: expect.any(String), orderId: null });
+  expect(await attempt(url, sale.id, 'dan')).toMatchObject({ status: 201 });
+  await expect
+    .poll(() => judge(bench.stores.sql, bench.stores.redis, sale.id))
+    .toMatchObject({ sold: 2, findings: [] });
+});
