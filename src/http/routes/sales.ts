@@ -32,7 +32,7 @@ export async function knownSale({ sales }: Pick<Reads, 'sales'>, saleId: number)
 function uncheckable(): ProblemError {
   const detail =
     'CONFIRM=accepted answers before the commit, which checks the limit of a customer: a sale has no limitGroup there.';
-  return new ProblemError('invalid-request', detail);
+  return new ProblemError('not-supported', detail);
 }
 
 /** @throws ProblemError when Redis decides: it would show a unit free between its release and the next order */
