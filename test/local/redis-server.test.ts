@@ -18,7 +18,7 @@ test('serves with the settings that the service relies on, whoever has the passw
   expect(await config('save')).toBe('');
   expect(await config('bind')).toBe('127.0.0.1');
   expect(readFileSync(`/proc/${server.pid}/cmdline`, 'utf8')).not.toContain('word');
-  const stranger = execFileSync('redis-cli', ['-p', `${server.port}`, 'ping'], { encoding: 'utf8' });
+  const stranger = execFileSync('sh', ['-c', `redis-cli -p ${server.port} ping`], { encoding: 'utf8' });
   expect(stranger).toContain('NOAUTH');
   const message = expect.stringContaining(`pid ${server.pid}`);
   await expect(startRedisServer({ folder })).rejects.toMatchObject({ code: 'folder-in-use', message });
