@@ -84,15 +84,19 @@ function* commands(): Generator<{ readonly pid: number; readonly command: string
   }
 }
 
-/** Live processes with a mark of the path, or of a path below it. */
+/**
+ * Live processes with a mark of the path, or of a path below it. The marks of servers of version 1.0.0 name no service: these count as
+ * started by themselves, so they are in use as long as they run.
+ */
 export function findMarked(path: string): MarkedProcess[] {
+  const literal = path.replaceAll(/[^\w/]/g, '\\$&');
+  const mark = new RegExp(`(?:(\\d+)-(\\d+)=|--syslog-ident |stampede\\.folder=)${literal}(/[^ ]*)?(?: |$)`);
   return [...commands()].flatMap(({ pid, command }) => {
-    const at = command.indexOf(`=${path}`);
-    const [, ownerPid, started] = /(\d+)-(\d+)$/.exec(command.slice(0, Math.max(at, 0))) ?? [];
-    const [, below] = /^(\/[^ ]*|)( |$)/.exec(command.slice(at + 1 + path.length)) ?? [];
-    const identity = started === undefined || below === undefined ? null : identify(pid);
-    const owner = { pid: Number(ownerPid), started: started! };
-    return identity === null ? [] : { ...identity, path: path + below, owner };
+    const [found, ownerPid, started = '', below = ''] = mark.exec(command) ?? [];
+    const identity = found === undefined ? null : identify(pid);
+    if (identity === null) return [];
+    const owner = ownerPid === undefined ? identity : { pid: Number(ownerPid), started };
+    return { ...identity, path: path + below, owner };
   });
 }
 

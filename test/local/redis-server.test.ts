@@ -1,10 +1,11 @@
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { withRedis } from '../../lab/servers/stores.ts';
-import { startRedisServer } from '../../src/local/redis-server.ts';
+import { findRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { temporaryFolder } from './support.ts';
 
 test('serves with the settings that the service relies on, whoever has the password, which no command line shows', async () => {
@@ -23,6 +24,20 @@ test('serves with the settings that the service relies on, whoever has the passw
   const message = expect.stringContaining(`pid ${server.pid}`);
   await expect(startRedisServer({ folder })).rejects.toMatchObject({ code: 'folder-in-use', message });
   await server.stop();
+});
+
+test('a server that version 1.0.0 started keeps its folder', async () => {
+  const folder = temporaryFolder();
+  const { path } = (await findRedisServer())!;
+  const args = ['--port', '0', '--set-proc-title', 'no', '--syslog-ident', join(folder, 'redis.conf')];
+  const old = spawn(path, args, { cwd: folder, stdio: 'ignore' });
+  const ended = once(old, 'exit');
+  const message = expect.stringContaining(`pid ${old.pid}`);
+  const starting = startRedisServer({ folder });
+  await expect(starting)
+    .rejects.toMatchObject({ code: 'folder-in-use', message })
+    .finally(() => old.kill('SIGKILL'));
+  await ended;
 });
 
 test('stop and SIGKILL both keep the data; the port can be kept too', async () => {
