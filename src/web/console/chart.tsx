@@ -76,4 +76,4 @@ export function Chart({ title, values, most: longest, stepMs }: ChartProps) {
 }
 
 const spanText = (ms: number): string =>
-  ms < 60_000 ? `${Math.round(ms / 1_000)} s` : `${(ms / 60_000).toFixed(ms % 60_000 === 0 ? 0 : 1)} min`;
+  ms < 60_000 ? `${Math.round(ms / 1_000)} s` : `${Math.round(ms / 6_000) / 10} min`;
