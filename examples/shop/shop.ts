@@ -97,8 +97,12 @@ async function provider(path: string, key: string, body: object): Promise<{ id: 
   return answer.json() as Promise<{ id: string; url?: string }>;
 }
 
-const refuse = (orderId: string, reason: string) =>
-  sql(`UPDATE shop_orders SET state = 'refused', reason = $2 WHERE order_id = $1`, orderId, reason);
+/** @param from the states that it ends: a payment may have changed the state meanwhile */
+const refuse = (orderId: string, from: readonly OrderRow['state'][], reason: string) =>
+  sql(
+    `UPDATE shop_orders SET state = 'refused', reason = $3 WHERE order_id = $1 AND state = ANY ($2)`,
+    ...[orderId, from, reason],
+  );
 
 /** asked ──▶ reserved or refused. Stampede returns the order that an earlier request of this row placed, or places one. */
 async function reserve({ sale_id, user_id }: OrderRow): Promise<void> {
@@ -143,7 +147,8 @@ async function report({ id, order_id, amount_cents }: PaymentRow): Promise<void>
   const { saleId, userId, status } = answer.value;
   if (status === 'paid')
     await sql(
-      `UPDATE shop_orders SET state = 'paid', reason = NULL, order_id = $3 WHERE sale_id = $1 AND user_id = $2`,
+      `UPDATE shop_orders SET state = 'paid', reason = NULL, order_id = $3::uuid WHERE sale_id = $1 AND user_id = $2
+       AND NOT EXISTS (SELECT FROM shop_tasks WHERE key = 'refund:' || $3::uuid)`,
       ...[saleId, userId, order_id],
     );
   await sql('UPDATE shop_payments SET reported_at = now() WHERE id = $1', id);
@@ -159,7 +164,7 @@ async function carryOut({ key, kind, payload }: TaskRow): Promise<void> {
     if (order.value.status === 'paid') await provider('/parcels', key, { orderId });
   } else if (kind === 'refund') {
     await provider('/refunds', key, { paymentId: paymentNotificationId, amountCents });
-    if (key === `refund:${orderId}`) await refuse(orderId, 'refunded'); // others are of further payments
+    if (key === `refund:${orderId}`) await refuse(orderId, ['reserved', 'paid'], 'refunded'); // others are of further payments
   }
   await sql('UPDATE shop_tasks SET done_at = now() WHERE key = $1', key);
 }
@@ -195,7 +200,7 @@ type Shown = Pick<OrderRow, 'state' | 'reason'> & { readonly payAt?: string | un
 async function checkout(saleId: number, userId: string): Promise<Shown> {
   await sql(
     `INSERT INTO shop_orders (sale_id, user_id) VALUES ($1, $2)
-     ON CONFLICT (sale_id, user_id) DO UPDATE SET state = 'asked', asked_at = now(), order_id = NULL
+     ON CONFLICT (sale_id, user_id) DO UPDATE SET state = 'asked', asked_at = now(), reason = NULL, order_id = NULL
      WHERE shop_orders.state = 'refused'`,
     ...[saleId, userId],
   );
@@ -214,7 +219,7 @@ async function checkout(saleId: number, userId: string): Promise<Shown> {
     return { ...row, payAt: url };
   }
   if (order.kind === 'done' && order.value.status === 'paid') return { ...row, state: 'paid' }; // the report will mark it
-  await refuse(row.order_id, 'expired'); // or cancelled: the customer may ask again
+  await refuse(row.order_id, ['reserved'], 'expired'); // or cancelled: the customer may ask again
   return { ...row, state: 'refused', reason: 'expired' };
 }
 
@@ -223,7 +228,8 @@ const app = express();
 // A shop takes the customer from its session, never from the body.
 app.post('/checkout', express.json(), async (req, res) => {
   const { saleId, userId } = req.body ?? {};
-  if (!Number.isSafeInteger(saleId) || typeof userId !== 'string') return void res.sendStatus(400);
+  const isId = Number.isInteger(saleId) && saleId > 0 && saleId < 2 ** 31;
+  if (!isId || typeof userId !== 'string') return void res.sendStatus(400);
   const { state, reason, payAt } = await checkout(saleId, userId);
   res.status(state === 'asked' ? 202 : state === 'refused' ? 409 : 200).json({ state, reason, payAt });
 });
@@ -238,7 +244,7 @@ app.get('/checkout/:saleId/:userId', async (req, res) => {
 const raw = express.raw({ type: '*/*' });
 
 app.post('/webhooks/provider', raw, async (req, res) => {
-  // Most providers sign in their own way: docs/how-to/integrate.md has Stripe's.
+  // Most providers sign in their own way: examples/stripe.ts has Stripe's way.
   const verified = await verifyWebhook<PaymentEvent>(providerSecret, req.headers, req.body);
   if (verified.kind === 'refused') return void res.sendStatus(401);
   const { type, data } = verified.body;

@@ -268,6 +268,23 @@ describe('refunds once what is of no order', () => {
   });
 });
 
+it('a late payment that revives an order wins over a checkout that saw the order expired', async () => {
+  const { id } = await createSale(service.url, 1);
+  const url = await payAt(id, 'ann');
+  const orderId = await orderOf(id, 'ann');
+  await stores.sql.query('UPDATE orders SET expires_at = clock_timestamp() WHERE id = $1', [orderId]);
+  await expect.poll(() => statusOf(orderId)).toBe('expired');
+  const held = links.postgres.holdRequest(`SET state = 'refused', reason = $3 WHERE order_id`);
+  const returned = checkout(id, 'ann');
+  await held;
+  await pay(url);
+  await expect.poll(() => shown(id, 'ann')).toBe('paid');
+  await links.postgres.release();
+  await returned;
+  expect(await shown(id, 'ann')).toBe('paid');
+  await allIsRight();
+});
+
 it('a paid order that is refunded before it is shipped is not shipped', async () => {
   const { id } = await createSale(service.url, 1);
   const url = await payAt(id, 'ann');
