@@ -126,6 +126,8 @@ export interface WaitlistEntry {
   readonly place: number | null;
   /** When as many units were free. */
   readonly namedAt: string | null;
+  /** The customer's active order: with `waitlist: hold` the list places it. */
+  readonly orderId: string | null;
 }
 
 export interface PaymentNotification {
@@ -232,7 +234,9 @@ export type UserOrderAnswer = Answer<Order, Admin | 'unknown-order' | 'unknown-s
 export type CancelAnswer = OrderAnswer | Refusal<'invalid-transition'>;
 export type RefundAnswer = Answer<Order, Keyed | 'unknown-order' | 'invalid-transition'>;
 export type ExtendAnswer = RefundAnswer | Refusal<'beyond-limit'>;
-export type TransferAnswer = RefundAnswer | Refusal<'has-order' | 'already-transferred' | 'not-supported'>;
+export type TransferAnswer =
+  | RefundAnswer
+  | Refusal<'has-order' | 'already-transferred' | 'customer-limit' | 'not-supported'>;
 export type NewSaleAnswer = Answer<Sale, Keyed | 'not-supported'>;
 export type ChangeAnswer = Answer<Sale, WithBody | Admin | 'unknown-sale' | 'not-supported'>;
 export type RestockAnswer = Answer<Sale, Keyed | 'unknown-sale' | 'below-sold'>;

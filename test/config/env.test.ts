@@ -38,7 +38,7 @@ it.each<[Env, object]>([
     { EVENTS: 'order.paid, sale.sold-out', EVENT_WEBHOOK_URL },
     { events: ['order.paid', 'sale.sold-out'], eventWebhookUrl: EVENT_WEBHOOK_URL },
   ],
-  [{ EVENTS: 'all', EVENT_WEBHOOK_URL }, { events: { length: 8 } }],
+  [{ EVENTS: 'all', EVENT_WEBHOOK_URL }, { events: { length: 10 } }],
   [{ DATABASE_URL, MIGRATION_DATABASE_URL }, { migrationDatabaseUrl: MIGRATION_DATABASE_URL }],
   [
     { PAYMENT_WEBHOOK_SECRETS: `${secret}, stripe:${secret}`, TASK_WEBHOOK_SECRET: secret },

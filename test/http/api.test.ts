@@ -26,6 +26,8 @@ it('sales are made, listed newest first, and read', async () => {
     maxPerOrder: 1,
     paused: false,
     paymentWindowS: null,
+    waitlist: 'notify',
+    waitlistHoldS: null,
     stock: 7,
     sold: 0,
     remaining: 7,

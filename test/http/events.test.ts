@@ -127,7 +127,7 @@ describe('the events of a sale', () => {
     expect(first).toEqual({
       ...{ now: expect.any(Number), state: 'open', stock: 2, sold: 0, remaining: 2 },
       ...{ startsAt: null, endsAt: null, paused: false, maxPerOrder: 1 },
-      ...{ name: 'test', priceCents: 500 },
+      ...{ name: 'test', priceCents: 500, currency: 'USD' },
     });
     expect(Math.abs((first!.now as number) - Date.now())).toBeLessThan(60_000);
     await attempt(service.url, id, 'ann');

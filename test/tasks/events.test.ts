@@ -76,6 +76,8 @@ it('reports each change of an order and of its sale, once, in order', async () =
   expect((await post(`${url}/orders/${orderId}/refund`, {})).body.status).toBe('refund-due');
   await published(stores);
   const other = (await buy(url, id, 'bob')).body.orderId;
+  expect((await post(`${url}/orders/${other}/transfer`, { toUserId: 'cyd' })).status).toBe(200);
+  await published(stores);
   expect((await cancel(url, other)).status).toBe(200);
   await allSent();
   const order = { orderId, saleId: id, userId: 'ann', quantity: 2, amountCents: 1_000 };
@@ -89,6 +91,7 @@ it('reports each change of an order and of its sale, once, in order', async () =
   ]);
   expect(typesOf(received.filter(({ data }) => data.orderId === other))).toEqual([
     'order.placed',
+    'order.transferred',
     'order.cancelled',
   ]);
   const sale = { saleId: id, stock: 2, paused: false };
@@ -289,9 +292,11 @@ describe('the waitlist', () => {
   });
 });
 
+// `order.offered` needs a waitlist that holds: orders/waitlist-hold.test.ts.
 it('knows all types that the triggers write', async () => {
   const { rows } = await stores.sql.query(
     `SELECT DISTINCT payload->>'type' AS type FROM tasks WHERE kind = 'event' ORDER BY 1`,
   );
-  expect(rows.map(({ type }) => type)).toEqual([...eventTypes].sort());
+  const types = eventTypes.filter((type) => type !== 'order.offered');
+  expect(rows.map(({ type }) => type)).toEqual(types.sort());
 });
