@@ -9,8 +9,9 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { HistoryRecord } from '../lab/history.ts';
+import { adminHeaders, post } from '../lab/kit/http.ts';
 import { temporaryFolder } from '../lab/kit/temporary-folder.ts';
-import { createSale, post, users } from './support/client.ts';
+import { users } from './support/client.ts';
 import { longestPauseMs } from './support/failover.ts';
 import { commandsOf, execute, root, standIns, text } from './support/samples.ts';
 import { spawnService } from './support/service.ts';
@@ -135,7 +136,13 @@ it.for(ways)(
       await service[Symbol.asyncDispose]();
     };
     await start(old!);
-    const sale = new TestSale(world, (await createSale(live[0]!, STOCK)).id, STOCK, 1);
+    // Not by the client of the tests: 1.0.0 does not answer as this version's document says.
+    const made = await post(
+      `${live[0]}/sales`,
+      { name: 'test', stock: STOCK, priceCents: 500 },
+      adminHeaders(),
+    );
+    const sale = new TestSale(world, JSON.parse(made.text).id, STOCK, 1);
     const load = shop(sale, live);
     const stages: [name: string, from: number][] = [];
     const stage = async (name: string, change: () => Promise<unknown>): Promise<void> => {
@@ -160,7 +167,7 @@ it.for(ways)(
       console.log([`${strategy}, ${ending}`, ...parts, figures('all', history)].join('\n'));
 
     const { stock, sold } = await sale.units();
-    await post(`${live[0]}/sales/${sale.id}/restock`, { units: sold + LEFT - stock });
+    await post(`${live[0]}/sales/${sale.id}/restock`, { units: sold + LEFT - stock }, adminHeaders());
     await assertInvariants(sale);
     expect(await execute(folder, { ...ownEnv, PATH }, 'sh', '-ec', check)).toMatch(/ agrees with /);
   },

@@ -108,7 +108,7 @@ describe("the audit's reader", () => {
     ] as [string, ...unknown[]][])
       await sql.query(text, values);
     const order = (n: number, userId: string, status: string) => {
-      return { id: id(n), saleId, userId, status, quantity: 1, earns: 1 };
+      return { id: id(n), saleId, userId, status, quantity: 1, earns: 1, transferredFrom: null };
     };
     const points = (n: number, userId: string, sourceType = 'order', count = 1) => {
       return { userId, sourceType, sourceId: id(n), points: count };
