@@ -5,6 +5,9 @@
  * Everything runs on one connection in one transaction: the lock, the scripts and their records. A start that is killed halfway
  * leaves nothing behind. Of several processes that start at once, one applies while the others wait, and then find nothing to do.
  * (A migration can therefore not use CREATE INDEX CONCURRENTLY.)
+ *
+ * Beside services that sell, the tables of purchases are locked first, in the sequence of most transactions: each waits for this one, or this
+ * one for it. What takes them in another sequence ends in a deadlock. If Postgres then ends this transaction, it is tried again.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
@@ -15,6 +18,7 @@ import { addressOf, serverOf } from './pool.ts';
 import { missingGrants } from './privileges.ts';
 
 const migrations = new URL('../../../prisma/migrations/', import.meta.url);
+const DEADLOCK_TRIES = 10;
 /** The key of the advisory lock; an arbitrary constant. */
 const MIGRATION_LOCK = 7_261_737;
 
@@ -42,7 +46,19 @@ export interface Migrated {
  * @throws StartError when the role may not migrate, the database has another history, or a migration fails; what Postgres throws
  *   when it cannot be reached or a grant fails. The database is then as it was before the call.
  */
-export function migrate(databaseUrl: string, serviceRole: string | null = null): Promise<Migrated> {
+export async function migrate(databaseUrl: string, serviceRole: string | null = null): Promise<Migrated> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await migrateOnce(databaseUrl, serviceRole);
+    } catch (error) {
+      const { code } = ((error as Error).cause ?? error) as { readonly code?: string };
+      if (code !== DEADLOCK || tries === DEADLOCK_TRIES) throw error;
+    }
+  }
+}
+const DEADLOCK = '40P01';
+
+function migrateOnce(databaseUrl: string, serviceRole: string | null): Promise<Migrated> {
   return inTransaction(databaseUrl, async (pool) => {
     // The timeouts are those of the service.
     for (const timeout of ['statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout'])
@@ -55,6 +71,8 @@ export function migrate(databaseUrl: string, serviceRole: string | null = null):
         `The database lacks the migrations ${pending.join(', ')}, and its user may not create tables. ${AS_OWNER}`,
       );
     if (!known) await pool.query(CREATE_HISTORY);
+    if (pending.length > 0 && !pending[0]!.endsWith('_init'))
+      await pool.query('LOCK TABLE orders, sales IN ACCESS EXCLUSIVE MODE');
     if (pending.length > 0) await apply(pool, pending);
     const grants = serviceRole === null ? [] : await missingGrants(pool, serviceRole);
     for (const grant of grants) await pool.query(grant);
