@@ -91,9 +91,10 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await inspect(page);
       await page.fill('input[name=token]', ADMIN);
       await page.click('button.primary');
-      await page.waitForSelector('.pill:has-text("Live")');
-      await page.locator('text=Audit').first().click();
-      await page.waitForSelector('text=The stores agree');
+      await page.getByRole('link', { name: 'Launch' }).first().click();
+      await page.getByRole('link', { name: 'Audit' }).click();
+      await page.getByRole('button', { name: 'Audit now' }).click();
+      await page.getByText('The stores agree', { exact: true }).waitFor();
       await page.click('text=Sign out');
       await page.waitForSelector('text=Administrator’s token');
       await expect.poll(() => page.locator('text=Launch').count()).toBe(0);
