@@ -29,6 +29,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.getByLabel('Units', { exact: true }).fill('7');
       await press(page, 'Create the sale');
       await says(page, /^Sale no\. \d+ is created$/);
+      await page.waitForURL(/#open=\d+$/);
       const id = Number(new URL(page.url()).hash.replace('#open=', ''));
       expect(await saleNow(id)).toMatchObject({ name: 'Launch', stock: 7 });
       await press(page, 'Pause');
