@@ -66,6 +66,23 @@ export const shownStates = {
   ended: ['plain', 'Ended'],
 } as const satisfies Record<SaleState, readonly [tone: string, text: string]>;
 
+/** The parts of a list: what can be bought, what is coming, and what is over. */
+export const saleGroups = [
+  ['Now', ['open', 'paused']],
+  ['Coming up', ['scheduled']],
+  ['Sold out or ended', ['sold-out', 'ended']],
+] as const satisfies readonly (readonly [title: string, states: readonly SaleState[]])[];
+
+/** In place of a picture: up to two initials of the name, and one of six colours. */
+export function placeholderOf(name: string): { readonly initials: string; readonly hue: number } {
+  const words = name.match(/[\p{L}\p{N}]+/gu) ?? ['?'];
+  const initials = words.slice(0, 2).map((word) => [...word][0]!.toUpperCase());
+  return {
+    initials: initials.join(''),
+    hue: [...name].reduce((sum, char) => sum + char.codePointAt(0)!, 0) % 6,
+  };
+}
+
 /** Which sales a list has, the newest first. */
 export interface SaleQuery {
   readonly limit: number;

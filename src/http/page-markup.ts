@@ -1,7 +1,14 @@
 /** The HTML of the pages. src/web/shop renders the same elements and classes. */
 import { limits } from '../config/limits.ts';
 import { moneyIn } from '../domain/money.ts';
-import { type Sale, type SaleState, saleStates, shownStates } from '../domain/sale.ts';
+import {
+  placeholderOf,
+  type Sale,
+  type SaleState,
+  saleGroups,
+  saleStates,
+  shownStates,
+} from '../domain/sale.ts';
 import type { Assets } from './assets.ts';
 
 export interface Page {
@@ -70,10 +77,23 @@ function pill({ state }: ShownSale): string {
   return `<span class="pill ${tone}">${text}</span>`;
 }
 
-function bar({ stock, remaining }: Sale): string {
-  const left = Math.max(0, remaining);
-  return `<progress class="bar" aria-label="Units left" value="${left}" max="${Math.max(1, stock)}">${left}</progress>`;
+function bar({ stock, sold, state }: ShownSale): string {
+  const max = Math.max(1, stock);
+  const value = state === 'sold-out' ? max : Math.min(Math.max(0, sold), max);
+  return `<progress class="bar ${state}" aria-label="Units sold" value="${value}" max="${max}">${value}</progress>`;
 }
+
+function picture({ name, imageUrl }: Sale): string {
+  const { initials, hue } = placeholderOf(name);
+  const shown =
+    imageUrl === null
+      ? `<span aria-hidden="true">${initials}</span>`
+      : `<img src="${escaped(imageUrl)}" alt="" width="800" height="600" referrerpolicy="no-referrer">`;
+  return `<div class="picture hue-${hue}">${shown}</div>`;
+}
+
+const price = (sale: Sale): string => moneyIn(sale.currency).text(sale.priceCents);
+const left = ({ remaining }: Sale): string => number(Math.max(0, remaining));
 
 /** Part of the list of sales. */
 export interface ListPart {
@@ -98,26 +118,32 @@ const NOTHING = `<div class="card empty"><h2>Nothing is on sale yet</h2><p class
 const NO_MATCH = `<div class="card empty"><h2>No sale matches</h2><p><a href="/">Show all sales</a></p></div>`;
 
 export function salesBody(sales: readonly ShownSale[], part: ListPart): string {
-  const items = sales.map(
-    (
-      sale,
-    ) => `<li><a class="card sale" href="/shop/${sale.id}"><span class="row apart">${pill(sale)}<b>${moneyIn(sale.currency).text(sale.priceCents)}</b></span>
-<h2 dir="auto">${escaped(sale.name)}</h2><span class="stack tight">${bar(sale)}<span class="label">${number(Math.max(0, sale.remaining))} of ${number(sale.stock)} left</span></span></a></li>`,
-  );
-  const list =
-    items.length > 0 ? `<ul class="sales">${items.join('')}</ul>` : part.isWhole ? NOTHING : NO_MATCH;
+  const itemOf = (sale: ShownSale) =>
+    `<li><a class="card sale ${sale.state}" href="/shop/${sale.id}">${picture(sale)}
+<h3 dir="auto">${escaped(sale.name)}</h3><span class="row apart"><b>${price(sale)}</b>${pill(sale)}</span>
+<span class="stack tight">${bar(sale)}<span class="label">${left(sale)} of ${number(sale.stock)} left</span></span></a></li>`;
+  const groups = saleGroups.map(([title, states]) => {
+    const items = sales.filter(({ state }) => (states as readonly string[]).includes(state)).map(itemOf);
+    const list = `<ul class="sales">${items.join('')}</ul>`;
+    return items.length === 0 ? '' : `<section class="stack"><h2>${title}</h2>${list}</section>`;
+  });
+  const list = sales.length > 0 ? groups.join('') : part.isWhole ? NOTHING : NO_MATCH;
   const next = part.older === null ? '' : `<p><a href="${escaped(part.older)}">Older sales</a></p>`;
-  return `<div class="wide stack"><h1>On sale</h1>${part.isWhole ? '' : filterForm(part)}${list}${next}</div>`;
+  return `<div class="wide stack list"><h1>On sale</h1>${part.isWhole ? '' : filterForm(part)}${list}${next}</div>`;
 }
 
 export function saleBody(sale: ShownSale): string {
-  const times = [
-    sale.startsAt === null ? '' : `<div><dt class="label">Opens</dt><dd>${time(sale.startsAt)}</dd></div>`,
-    sale.endsAt === null ? '' : `<div><dt class="label">Ends</dt><dd>${time(sale.endsAt)}</dd></div>`,
-  ].join('');
-  return `<div class="wide shop"><section class="stack product">
-<div class="row">${pill(sale)}</div><h1 dir="auto">${escaped(sale.name)}</h1><p class="price">${moneyIn(sale.currency).text(sale.priceCents)}</p>
-<div class="stack tight"><p><span class="numeral">${number(Math.max(0, sale.remaining))}</span> <span class="soft">of ${number(sale.stock)} left</span></p>${bar(sale)}</div>
-${times === '' ? '' : `<dl class="row times">${times}</dl>`}</section>
-<section class="card stack"><noscript><p class="notice">Buying on this page needs JavaScript.</p></noscript></section></div>`;
+  const [label, at] =
+    sale.state === 'scheduled' && sale.startsAt !== null
+      ? ['Opens', sale.startsAt]
+      : [sale.state === 'ended' ? 'Ended' : 'Ends', sale.endsAt];
+  const when =
+    at === null ? '' : `<div class="countdown"><p class="label">${label}</p><p>${time(at)}</p></div>`;
+  const about =
+    sale.description === null ? '' : `<p class="about" dir="auto">${escaped(sale.description)}</p>`;
+  return `<div class="wide shop"><div class="column">${picture(sale)}${about}</div>
+<div class="column"><section class="stack product ${sale.state}"><h1 dir="auto">${escaped(sale.name)}</h1>
+<div class="row apart"><p class="price">${price(sale)}</p>${pill(sale)}</div>
+<div class="meters">${when}<div><p class="label">Left</p><p class="numeral">${left(sale)}</p><p class="label">of ${number(sale.stock)}</p></div></div>${bar(sale)}</section>
+<section class="card stack your"><noscript><p class="notice">Buying on this page needs JavaScript.</p></noscript></section></div></div>`;
 }

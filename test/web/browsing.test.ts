@@ -37,7 +37,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
           await page.selectOption('select', 'open'); // with JavaScript, this submits the form, too
           if (!javaScriptEnabled) await page.click('text=Show');
           await page.waitForURL('**/?search=NEWER+7&state=open');
-          expect(await page.locator('.sale h2').allTextContents()).toHaveLength(11);
+          expect(await page.locator('.sale h3').allTextContents()).toHaveLength(11);
           await page.goto(`${service.url}/?state=scheduled&search=older`);
           await page.waitForSelector('text=No sale matches');
           await page.click('text=Show all sales');

@@ -1,15 +1,14 @@
 /** The page of a sale without a browser: what it sends, when, and what it knows and says in the end. */
 import { beforeEach, describe, expect, it } from 'vitest';
-import { closedMessage, failureMessage, refusalMessage, waitMessage } from '../../src/web/shop/messages.ts';
 import {
-  initial,
-  type Outcome,
-  type PageEvent,
-  reduce,
-  type State,
-  saved,
-  type Task,
-} from '../../src/web/shop/state.ts';
+  closedMessage,
+  failureMessage,
+  refusalMessage,
+  waitlistMessage,
+  waitMessage,
+} from '../../src/web/shop/messages.ts';
+import type { Outcome, PageEvent, State, Task } from '../../src/web/shop/model.ts';
+import { initial, reduce, saved } from '../../src/web/shop/state.ts';
 import type { Answer, Order, Problem } from '../../src/web/ui/answers.ts';
 
 type Answers = Partial<Record<Task['do'], readonly unknown[]>>;
@@ -35,9 +34,14 @@ function dispatch(event: PageEvent): void {
     }
 }
 
+const OUTCOMES: Partial<Record<Task['do'], Outcome['of']>> = {
+  ...{ pay: 'change', cancel: 'change' },
+  ...{ join: 'waitlist', leave: 'waitlist', place: 'waitlist' },
+};
+
 function end(id: number, task: Task, answer: unknown): void {
-  const of = task.do === 'pay' || task.do === 'cancel' ? 'change' : task.do;
-  const outcome = task.do === 'proof' ? { of, ...task, nonce: answer } : { of, answer };
+  const of = OUTCOMES[task.do] ?? task.do;
+  const outcome = task.do === 'proof' ? { of, ...task, nonce: answer } : { of, by: task.do, answer };
   dispatch({ is: 'ended', id, outcome: outcome as Outcome });
 }
 
@@ -105,6 +109,76 @@ function expectOrder(): void {
   expect(state).toMatchObject({ attempt: { kind: 'idle' }, order: { orderId: 'o' }, doubtMs: null });
   expect(saved(state)).toBeNull();
 }
+
+describe('the waitlist of a sold-out sale', () => {
+  const entry = (place: number | null) =>
+    ok({ place, namedAt: place === null ? '2026-01-01T00:00:00Z' : null, orderId: null });
+  const event = (remaining: number) =>
+    dispatch({ is: 'sale', sale: { remaining } as Extract<PageEvent, { is: 'sale' }>['sale'] });
+  const join = (next: Answers) => {
+    script({ read: [unknownOrder], ...next });
+    dispatch({ is: 'joined', identity: state.identity, units: 2 });
+  };
+  const says = () => waitlistMessage(state, state.sale.remaining > 0 ? 'open' : 'sold-out')?.[1] ?? null;
+  beforeEach(() => event(0));
+
+  it('is joined once, read until the turn comes, and the page says so', () => {
+    join({});
+    dispatch({ is: 'joined', identity: state.identity, units: 2 });
+    expect(routes()).toEqual(['join']);
+    expect(sent[0]).toMatchObject({ units: 2 });
+    const answer = entry(3) as Extract<Outcome, { of: 'waitlist' }>['answer'];
+    dispatch({ is: 'ended', id: state.tasks, outcome: { of: 'waitlist', by: 'join', answer } });
+    expect(state).toMatchObject({ waitlist: null, entry: { place: 3 } });
+    expect(says()).toBeNull();
+    script({ place: [lost, entry(1), entry(null)], read: [unknownOrder] });
+    pass(9_500);
+    expect(state.entry).toMatchObject({ place: null });
+    expect(says()).toBe('Others were faster');
+    event(1);
+    expect(says()).toBe('It is your turn');
+  });
+
+  it('may hold the units: their order is found', () => {
+    join({
+      join: [entry(1)],
+      read: [unknownOrder],
+      place: [ok({ place: null, namedAt: 'now', orderId: 'o' })],
+    });
+    pass(3_500);
+    expect(says()).toBeNull();
+    script({ read: [order] });
+    pass(3_500);
+    expectOrder();
+    expect(state.entry).toBeNull();
+  });
+
+  it('is left, also when a read that was sent before is answered later', () => {
+    join({ join: [entry(1)] });
+    script({});
+    dispatch({ is: 'left' });
+    dispatch({ is: 'ended', id: 0, outcome: { of: 'waitlist', by: 'place', answer: lost } });
+    expect(state).toMatchObject({ waitlist: 'pending', entry: { place: 1 } });
+    dispatch({
+      is: 'ended',
+      id: state.tasks,
+      outcome: { of: 'waitlist', by: 'leave', answer: ok(null as never) as Answer<null> },
+    });
+    expect(state).toMatchObject({ waitlist: null, entry: null });
+  });
+
+  it('is looked up when the page opens, and refused where a unit is free', () => {
+    script({ read: [unknownOrder], place: [problem(404, 'not-found')] });
+    dispatch({ is: 'named', identity: 'ben' });
+    expect(routes()).toEqual(['read', 'place']);
+    join({ join: [problem(409, 'not-sold-out')] });
+    expect(says()).toBe('A unit is free');
+    event(1);
+    press({ order: [order], read: [order] });
+    expectOrder();
+    expect(state.isReturned).toBe(false);
+  });
+});
 
 describe('the same request is sent again', () => {
   it.each<[string, object, string, number]>([

@@ -1,11 +1,22 @@
 /** The shop in a real browser: one journey through its states, each readable by everyone. What it sends and when: shop-state.test.ts. */
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import { attempt, buy, cancel, createSale, patch, pay } from '../support/client.ts';
+import { attempt, buy, call, cancel, createSale, patch, pay, post } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 import { executablePath, inspect, openBrowser, visit } from './browser.ts';
+
+/** Collects layout shifts from now on. */
+const WATCH = `window.shifts?.disconnect(); window.score = 0;
+  window.add = (entries) => { for (const { value } of entries) window.score += value; };
+  window.shifts = new PerformanceObserver((list) => window.add(list.getEntries()));
+  window.shifts.observe({ type: 'layout-shift' });`;
+/** Their sum once two more frames are drawn. */
+const SCORE = `new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(() => {
+  window.add(window.shifts.takeRecords());
+  resolve(window.score);
+})))`;
 
 describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is not installed)', () => {
   const stores = opened(openTestStores);
@@ -123,14 +134,106 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     );
   });
 
+  it('a visitor joins the waitlist of a sold-out sale, leaves it, waits again, and buys the unit that came back', async () => {
+    await visit(browser, service.url, async (page) => {
+      const { id } = await createSale(service.url, 2, { maxPerOrder: 2 });
+      const { orderId } = (await buy(service.url, id, 'first', 2)).body;
+      await page.goto(shop(id));
+      await page.fill('input[name=customer]', NAME);
+      await page.click('[aria-label="One unit more"]');
+      await page.click('text=Join the waitlist');
+      await shows(page, 'text=You are on the waitlist');
+      await page.waitForSelector('text=You wait for 2 units');
+      await page.click('text=Leave the waitlist');
+      await page.waitForSelector('button:text("Join the waitlist")');
+      const entry = `${service.url}/sales/${id}/waitlist/${NAME}`;
+      expect((await call(entry)).status).toBe(404);
+      await page.click('text=Join the waitlist');
+      await page.waitForSelector('text=You are next');
+      await page.reload();
+      await page.waitForSelector('text=You are next');
+      await cancel(service.url, orderId);
+      await shows(page, 'text=It is your turn');
+      await page.click('button.primary');
+      await page.waitForSelector('text=Your order is reserved');
+      expect(await ordersOf(id)).toEqual(['pending']);
+    });
+  });
+
+  it('a visitor reads what is wrong with a name, and the number of a paid order, by which support finds it', async () => {
+    await visit(browser, service.url, async (page) => {
+      const id = await open(page, 2, { description: 'First line\n<b>Second</b>' });
+      await page.waitForSelector('.about:has-text("<b>Second</b>")');
+      await page.fill('input[name=customer]', 'not a name');
+      await page.click('button.primary');
+      await shows(page, 'text=letters, digits');
+      expect(await page.locator('input[name=customer]:focus').count()).toBe(1);
+      await press(page);
+      await page.click('text=Pay $5.00 (demo)');
+      await page.waitForSelector('text=Your order is paid');
+      const number = await page.locator('dt:text("Order") + dd').textContent();
+      const orders = (await call(`${service.url}/sales/${id}/orders?search=${number}`)).body;
+      expect(orders).toMatchObject([{ userId: NAME, status: 'paid' }]);
+    });
+  });
+
+  it('nothing moves when the state of the page changes: the browser counts less than 0.02 in each state, on a phone and a desktop', async () => {
+    for (const [width, height] of [
+      [390, 1_400],
+      [1280, 1_000],
+    ] as const)
+      await visit(
+        browser,
+        service.url,
+        async (page) => {
+          const observed = { startsAt: inMs(HOUR_MS), endsAt: inMs(2 * HOUR_MS), description: 'About it' };
+          const id = await open(page, 1, observed);
+          /** The score of the state that an act leads to, also within half a second of a press, which the browser's own score leaves out. */
+          const after = async (act: () => Promise<unknown>, text: string) => {
+            await page.evaluate(WATCH);
+            await act();
+            await page.waitForSelector(text);
+            expect(await page.evaluate<number>(SCORE), text).toBeLessThan(0.02);
+          };
+          await page.waitForSelector('text=Not open yet');
+          await page.fill('input[name=customer]', NAME);
+          await after(() => patch(`${service.url}/sales/${id}`, { startsAt: inMs(0) }), 'text=Buy for');
+          let orderId: unknown;
+          await after(
+            async () => ({ orderId } = (await buy(service.url, id, 'faster')).body),
+            'text=Join the waitlist',
+          );
+          await after(() => page.click('text=Join the waitlist'), 'text=You are on the waitlist');
+          await after(() => cancel(service.url, String(orderId)), 'text=It is your turn');
+          await after(() => page.click('button.primary'), 'text=Your order is reserved');
+          await after(() => page.click('text=(demo)'), 'text=Your order is paid');
+          const mine = (await call(`${service.url}/sales/${id}/orders?userId=${NAME}`)).body;
+          await after(
+            () => post(`${service.url}/orders/${mine.orderId}/refund`, {}),
+            'text=Your order is refunded',
+          );
+          await after(
+            () => patch(`${service.url}/sales/${id}`, { paused: true }),
+            'text=The shop has paused the sale',
+          );
+          await after(
+            () => patch(`${service.url}/sales/${id}`, { paused: false, endsAt: inMs(0) }),
+            'text=This sale has ended',
+          );
+        },
+        { viewport: { width, height } },
+      );
+  });
+
   it('a visitor sees what others and administrators change, and keeps what is typed', async () => {
     await visit(browser, service.url, async (page) => {
       const id = await open(page, 1, { maxPerOrder: 3 });
       await page.fill('input[name=customer]', NAME);
       const { orderId } = (await buy(service.url, id, 'faster')).body;
-      await shows(page, 'button:disabled:has-text("Sold out")');
+      await shows(page, 'button:text("Join the waitlist")');
       await cancel(service.url, orderId);
       await page.waitForSelector('button.primary:has-text("Buy for")');
+      await shows(page, 'text=Back on sale');
       expect(await page.inputValue('input[name=customer]')).toBe(NAME);
       await page.route('**/orders', async (route) => {
         if (route.request().method() === 'POST') await buy(service.url, id, 'fastest');

@@ -92,7 +92,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.fill('input[name=token]', ADMIN);
       await page.click('button.primary');
       await page.getByRole('link', { name: 'Launch' }).first().click();
-      await page.getByRole('link', { name: 'Audit' }).click();
+      await page.getByRole('link', { name: 'Audit', exact: true }).click();
       await page.getByRole('button', { name: 'Audit now' }).click();
       await page.getByText('The stores agree', { exact: true }).waitFor();
       await page.click('text=Sign out');

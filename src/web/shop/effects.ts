@@ -4,19 +4,8 @@ import type { Answer, SaleEvent } from '../ui/answers.ts';
 import { ask } from '../ui/api.ts';
 import { listen } from '../ui/stream.ts';
 import { pause, serverNow, setClock } from '../ui/time.ts';
-import {
-  BUSY_MS,
-  initial,
-  isFinal,
-  type Outcome,
-  type PageEvent,
-  reduce,
-  type SaleData,
-  type State,
-  saved,
-  type Task,
-  UNKNOWN_MS,
-} from './state.ts';
+import type { Outcome, PageEvent, SaleData, State, Task } from './model.ts';
+import { BUSY_MS, initial, isFinal, reduce, saved, UNKNOWN_MS } from './state.ts';
 
 /** What components need of the page: its state, and a way to report events. */
 export interface View {
@@ -89,6 +78,16 @@ async function run(task: Task, state: State): Promise<Outcome> {
     case 'read': {
       const query = auth === 'jwt' ? '' : `?userId=${encodeURIComponent(identity)}`;
       return { of: 'read', answer: await ask(`${sale}/orders${query}`, own) };
+    }
+    case 'join': {
+      const body = { userId: identity, quantity: state.units };
+      return { of: 'waitlist', by: task.do, answer: await ask(`${sale}/waitlist`, { body, ...own }) };
+    }
+    case 'leave':
+    case 'place': {
+      const place = `${sale}/waitlist/${auth === 'jwt' ? 'me' : encodeURIComponent(identity)}`;
+      const method = task.do === 'leave' ? ({ method: 'DELETE' } as const) : {};
+      return { of: 'waitlist', by: task.do, answer: await ask(place, { ...method, ...own }) };
     }
     case 'pay': {
       // The notification of a payment provider; its id makes it idempotent.

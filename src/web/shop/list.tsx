@@ -1,20 +1,18 @@
 /** The list of sales. */
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { stateOf } from '../../domain/sale.ts';
+import { type SaleState, saleGroups, stateOf } from '../../domain/sale.ts';
 import type { ListPart } from '../../http/page-markup.ts';
 import type { Sale } from '../ui/answers.ts';
 import { ask } from '../ui/api.ts';
 import { clock, count, money } from '../ui/format.ts';
-import { Bar, StateOptions, StatePill } from '../ui/parts.tsx';
+import { StateOptions, StatePill } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
+import { Claimed, Picture } from './sale.tsx';
 
 /** The list refreshes only while it is visible; the service coalesces the reads of all visitors. */
 const REFRESH_MS = 5_000;
 const sales = signal<readonly Sale[] | null>(null);
-
-/** Order of the list: open, scheduled, sold out, ended; newest first within each. */
-const RANK = { open: 0, scheduled: 1, paused: 2, 'sold-out': 3, ended: 4 };
 
 export interface ListData extends ListPart {
   readonly sales: readonly Sale[];
@@ -35,45 +33,56 @@ export function ListPage({ data }: { data: ListData }) {
   }, []);
   const known = sales.value ?? data.sales;
   const nowMs = Math.max(now.value, serverNow());
-  const shown = known
-    .map((sale) => ({ sale, state: stateOf(sale, nowMs) }))
-    .sort((a, b) => RANK[a.state] - RANK[b.state] || b.sale.id - a.sale.id);
+  const shown = known.map((sale) => ({ sale, state: stateOf(sale, nowMs) }));
   return (
-    <div class="wide stack">
+    <div class="wide stack list">
       <h1>On sale</h1>
       {!data.isWhole && <Filter {...data} />}
-      {shown.length === 0 ? (
-        <Empty isFiltered={!data.isWhole} />
-      ) : (
-        <ul class="sales">
-          {shown.map(({ sale, state }) => (
-            <li key={sale.id}>
-              <a class="card sale" href={`/shop/${sale.id}`}>
-                <span class="row apart">
-                  <StatePill state={state} />
-                  <b>{money(sale.priceCents, sale.currency)}</b>
-                </span>
-                <h2 dir="auto">{sale.name}</h2>
-                <span class="stack tight">
-                  <Bar label="Units left" value={sale.remaining} max={sale.stock} />
-                  <span class="row apart label">
-                    <span>
-                      {count(Math.max(0, sale.remaining))} of {count(sale.stock)} left
-                    </span>
-                    {state === 'scheduled' && <span>in {clock(Date.parse(sale.startsAt!) - nowMs)}</span>}
-                  </span>
-                </span>
-              </a>
-            </li>
-          ))}
-        </ul>
-      )}
+      {shown.length === 0 && <Empty isFiltered={!data.isWhole} />}
+      {saleGroups.map(([title, states]) => {
+        const group = shown.filter(({ state }) => (states as readonly string[]).includes(state));
+        return (
+          group.length > 0 && (
+            <section key={title} class="stack">
+              <h2>{title}</h2>
+              <ul class="sales">
+                {group.map(({ sale, state }) => (
+                  <Item key={sale.id} {...{ sale, state, nowMs }} />
+                ))}
+              </ul>
+            </section>
+          )
+        );
+      })}
       {data.older !== null && (
         <p>
           <a href={data.older}>Older sales</a>
         </p>
       )}
     </div>
+  );
+}
+
+function Item({ sale, state, nowMs }: { sale: Sale; state: SaleState; nowMs: number }) {
+  const left = `${count(Math.max(0, sale.remaining))} of ${count(sale.stock)} left`;
+  return (
+    <li>
+      <a class={`card sale ${state}`} href={`/shop/${sale.id}`}>
+        <Picture sale={sale} />
+        <h3 dir="auto">{sale.name}</h3>
+        <span class="row apart">
+          <b>{money(sale.priceCents, sale.currency)}</b>
+          <StatePill state={state} />
+        </span>
+        <span class="stack tight">
+          <Claimed sale={sale} state={state} />
+          <span class="row apart label">
+            <span>{left}</span>
+            {state === 'scheduled' && <span>in {clock(Date.parse(sale.startsAt!) - nowMs)}</span>}
+          </span>
+        </span>
+      </a>
+    </li>
   );
 }
 

@@ -4,8 +4,8 @@ import { pageData } from '../ui/api.ts';
 import { setClock } from '../ui/time.ts';
 import { openPage } from './effects.ts';
 import { type ListData, ListPage } from './list.tsx';
+import type { SaleData } from './model.ts';
 import { SalePage } from './sale.tsx';
-import type { SaleData } from './state.ts';
 import './shop.css';
 
 type Data =

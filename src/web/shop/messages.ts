@@ -1,6 +1,7 @@
 /** What the page says about an attempt and about an order that is closed. */
+import type { SaleState } from '../../domain/sale.ts';
 import type { Order, Problem, Sale } from '../ui/answers.ts';
-import type { Attempt, State, WaitReason } from './state.ts';
+import type { Attempt, State, WaitReason } from './model.ts';
 
 export type Message = readonly [tone: 'good' | 'warn' | 'bad' | 'plain', title: string, text: string];
 
@@ -55,6 +56,32 @@ export function refusalMessage({ slug, detail, body }: Problem, { auth, sale }: 
     default:
       return ['bad', 'The request failed', detail];
   }
+}
+
+/** What the waitlist says, apart from a place in it; null: nothing. */
+export function waitlistMessage(
+  { entry, waitlist, isReturned }: State,
+  saleState: SaleState,
+): Message | null {
+  const isFree = saleState === 'open';
+  if (!isFree && saleState !== 'sold-out') return null;
+  if (waitlist !== null && waitlist !== 'pending') {
+    if (waitlist.slug === 'not-sold-out')
+      return ['good', 'A unit is free', 'Buy it now: it is not reserved for you.'];
+    return ['bad', 'You are not on the waitlist', waitlist.detail];
+  }
+  // With `waitlist: hold` an order follows.
+  if (entry !== null && entry.namedAt !== null && entry.orderId === null)
+    return isFree
+      ? ['good', 'It is your turn', 'What you waited for is free. Buy it now: it is not reserved for you.']
+      : [
+          'warn',
+          'Others were faster',
+          'Your turn came and the units are gone. Join again to wait for the next.',
+        ];
+  return isReturned && isFree
+    ? ['good', 'Back on sale', 'A unit came back. It goes to whoever buys first.']
+    : null;
 }
 
 /** Why the visitor's latest order is none any more. */

@@ -1,22 +1,31 @@
 /** The visitor's side of a sale: purchase, waiting, and the order with its payment. */
-import { useRef } from 'preact/hooks';
+import { useRef, useState } from 'preact/hooks';
 import type { SaleState } from '../../domain/sale.ts';
-import type { Order } from '../ui/answers.ts';
-import { clock, money } from '../ui/format.ts';
-import { Fact, Field, Live, Notice, ORDER_PILLS, Pill, useKeptFocus } from '../ui/parts.tsx';
+import { clock, count, money } from '../ui/format.ts';
+import { Live, Notice, useKeptFocus } from '../ui/parts.tsx';
 import { now } from '../ui/time.ts';
 import type { View } from './effects.ts';
-import { closedMessage, failureMessage, type Message, refusalMessage, waitMessage } from './messages.ts';
+import {
+  closedMessage,
+  failureMessage,
+  type Message,
+  refusalMessage,
+  waitlistMessage,
+  waitMessage,
+} from './messages.ts';
+import { Placed } from './placed.tsx';
 import { isActive, isBusy, isSought, isUnauthorized } from './state.ts';
 
 /** @param saleState of the sale, by the server's clock */
 export function YourOrder({ saleState, ...view }: View & { saleState: SaleState }) {
   const { state } = view;
-  const { order, attempt } = state;
+  const { order, attempt, entry } = state;
   const failure = failureMessage(state.change);
   const section = useRef<HTMLElement>(null);
   useKeptFocus(section);
   const has = order !== null && isActive(order);
+  const isListed = saleState === 'sold-out' && entry !== null && entry.place !== null && !isBusy(state);
+  const listed = has || isListed || isBusy(state) ? null : waitlistMessage(state, saleState);
   return (
     <section ref={section} class="card stack your" aria-label="Your order">
       {has ? (
@@ -24,6 +33,8 @@ export function YourOrder({ saleState, ...view }: View & { saleState: SaleState 
           <Placed {...view} order={order} />
           {state.auth === 'jwt' && isUnauthorized(state) && <Customer {...view} />}
         </>
+      ) : isListed ? (
+        <Waiting {...view} place={entry.place!} quantity={entry.quantity} />
       ) : (
         <BuyForm {...view} saleState={saleState} />
       )}
@@ -33,6 +44,7 @@ export function YourOrder({ saleState, ...view }: View & { saleState: SaleState 
           <Notice tone="warn" title="Looking for your order" />
         )}
         {state.isUncommitted && <Notice tone="warn" title="Your order is being confirmed" />}
+        {listed !== null && attempt.kind === 'idle' && <Said message={listed} />}
         <Progress {...view} />
         {failure !== null && <Notice tone="bad" title={failure} />}
       </Live>
@@ -46,76 +58,139 @@ const Said = ({ message: [tone, title, text] }: { message: Message }) => (
   </Notice>
 );
 
+/** What the button says, and what stands below it. */
+function stepOf(
+  { state: { sale, auth } }: View,
+  saleState: SaleState,
+  units: number,
+): readonly [string, string] {
+  switch (saleState) {
+    case 'scheduled':
+      return auth === 'jwt'
+        ? ['Enter the waiting room', 'Turns are drawn when the sale opens: being early is no advantage.']
+        : ['Not open yet', 'Keep this page open: you can buy here as soon as the sale opens.'];
+    case 'open': {
+      const most = sale.maxPerOrder === 1 ? 'One per customer' : `Up to ${sale.maxPerOrder} per customer`;
+      return [
+        `Buy for ${money(sale.priceCents * units, sale.currency)}`,
+        `${most}. You pay in the next step, while your order is reserved.`,
+      ];
+    }
+    case 'paused':
+      return ['Paused', 'The shop has paused the sale. You can buy here when it goes on.'];
+    case 'sold-out':
+      return [
+        'Join the waitlist',
+        'Units come back when orders are cancelled or not paid. You are not charged.',
+      ];
+    case 'ended':
+      return ['This sale has ended', 'Nothing can be bought any more.'];
+  }
+}
+
 function BuyForm({ saleState, ...view }: View & { saleState: SaleState }) {
   const { state, dispatch } = view;
-  const { sale, auth, attempt } = state;
-  const isWaiting = isBusy(state);
+  const { sale, auth } = state;
+  const isWaiting = isBusy(state) || state.waitlist === 'pending';
+  const isSoldOut = saleState === 'sold-out';
   // With tickets, a turn is drawn before the start, so visitors may enter early.
-  const canWait = auth === 'jwt' && saleState === 'scheduled';
-  const isOpen = saleState === 'open' || canWait;
-  const most = Math.max(1, Math.min(sale.maxPerOrder, sale.remaining));
+  const isOpen = saleState === 'open' || isSoldOut || (auth === 'jwt' && saleState === 'scheduled');
+  const most = isSoldOut ? sale.maxPerOrder : Math.max(1, Math.min(sale.maxPerOrder, sale.remaining));
   const units = Math.min(state.units, most);
-  const label = {
-    scheduled: canWait ? 'Enter the waiting room' : 'Not open yet',
-    open: `Buy for ${money(sale.priceCents * units, sale.currency)}`,
-    paused: 'Paused',
-    'sold-out': 'Sold out',
-    ended: 'This sale has ended',
-  }[saleState];
+  const [label, hint] = stepOf(view, saleState, units);
   return (
     <form
       class="stack"
       onSubmit={(event) => {
         event.preventDefault();
         const identity = String(new FormData(event.currentTarget).get('customer')).trim();
-        if (isOpen) dispatch({ is: 'pressed', identity, units });
+        if (isOpen) dispatch({ is: isSoldOut ? 'joined' : 'pressed', identity, units });
       }}
     >
-      <h2 tabIndex={-1}>Your order</h2>
+      <h2 tabIndex={-1}>{isSoldOut ? 'Sold out' : 'Your order'}</h2>
       <Customer {...view} />
       {sale.maxPerOrder > 1 && <Stepper {...view} {...{ most, units }} isFixed={isWaiting || !isOpen} />}
-      <button type="submit" class="primary large" disabled={!isOpen} aria-disabled={isWaiting}>
+      <button
+        type="submit"
+        class={isSoldOut ? 'large' : 'primary large'}
+        disabled={!isOpen}
+        aria-disabled={isWaiting}
+      >
         {isWaiting ? 'One moment…' : label}
       </button>
-      {saleState === 'sold-out' && !isWaiting && (
-        <p class="small soft">
-          Units become available again when orders are cancelled or expire. This page shows them at once.
-        </p>
-      )}
-      {saleState === 'open' && attempt.kind === 'idle' && (
-        <p class="small soft">
-          {sale.maxPerOrder === 1
-            ? 'One per customer, even if you press twice.'
-            : `One order per customer, of at most ${sale.maxPerOrder}, even if you press twice.`}
-        </p>
+      {/* A message takes its place. */}
+      {state.attempt.kind === 'idle' && waitlistMessage(state, saleState) === null && (
+        <p class="small soft">{hint}</p>
       )}
     </form>
   );
 }
 
+/** The visitor's place on the waitlist. */
+const Waiting = ({ state, dispatch, place, quantity }: View & { place: number; quantity: number }) => (
+  <div class="stack">
+    <h2 tabIndex={-1}>You are on the waitlist</h2>
+    <p>
+      <span class="numeral">{count(place)}</span>{' '}
+      <span class="soft">{place === 1 ? 'You are next' : 'Your place'}</span>
+    </p>
+    <p class="small soft">
+      You wait for {quantity === 1 ? 'one unit' : `${count(quantity)} units`}, and keep your place when you
+      close this page. When it is your turn,{' '}
+      {state.sale.waitlist === 'hold' ? 'they are reserved for you.' : 'you can buy here.'}
+    </p>
+    <button type="button" disabled={state.waitlist === 'pending'} onClick={() => dispatch({ is: 'left' })}>
+      Leave the waitlist
+    </button>
+  </div>
+);
+
+/** Their space is the same, so that the button does not move when a name is refused. */
+const NAME_HINT = 'Your order is kept under this name.';
+const NAME_ERROR = 'Letters, digits and . _ : - only, no spaces.';
+
 function Customer({ state, dispatch }: View) {
-  const isFixed = isBusy(state);
-  const common = {
-    name: 'customer',
-    required: true,
-    autocomplete: 'off',
-    spellcheck: false,
-    readOnly: isFixed,
-    // Not `value`: each event of the sale would set what the visitor is typing.
-    defaultValue: state.identity,
-    // A visitor who cannot buy has an order to look at, perhaps.
-    onChange: ({ currentTarget }: { currentTarget: HTMLInputElement }) => {
-      if (currentTarget.checkValidity()) dispatch({ is: 'named', identity: currentTarget.value.trim() });
-    },
-  };
-  return state.auth === 'jwt' ? (
-    <Field label="Your token" hint="The token that your shop’s sign-in gave you. It stays in this tab.">
-      <input {...common} type="password" />
-    </Field>
-  ) : (
-    <Field label="Your name" hint="Up to 64 letters, digits and . _ : - . The shop does not verify it.">
-      <input {...common} type="text" maxLength={64} pattern="[A-Za-z0-9._:\-]+" />
-    </Field>
+  const [isWrong, setWrong] = useState(false);
+  const isToken = state.auth === 'jwt';
+  const hint = isToken ? 'The token that your shop’s sign-in gave you. It stays in this tab.' : NAME_HINT;
+  return (
+    <label class="field">
+      {isToken ? 'Your token' : 'Your name'}
+      <input
+        name="customer"
+        required
+        autocomplete="off"
+        spellcheck={false}
+        readOnly={isBusy(state)}
+        {...(isToken
+          ? ({ type: 'password' } as const)
+          : ({
+              type: 'text',
+              maxLength: 64,
+              pattern: '[A-Za-z0-9._:\\-]+',
+              placeholder: 'ann.smith',
+            } as const))}
+        // Not `value`: each event of the sale would set what the visitor is typing.
+        defaultValue={state.identity}
+        aria-invalid={isWrong}
+        aria-describedby="customer-hint"
+        onInput={({ currentTarget }) => setWrong(isWrong && !currentTarget.validity.valid)}
+        onInvalid={(event) => {
+          event.preventDefault();
+          setWrong(true);
+          event.currentTarget.focus();
+        }}
+        onChange={({ currentTarget }) => {
+          const { valid, valueMissing } = currentTarget.validity;
+          setWrong(!valid && !valueMissing);
+          // A visitor who cannot buy has an order to look at, perhaps.
+          if (valid) dispatch({ is: 'named', identity: currentTarget.value.trim() });
+        }}
+      />
+      <small id="customer-hint" class={isWrong ? 'bad' : ''} aria-live="polite">
+        {isWrong ? (isToken ? 'Please enter your token.' : NAME_ERROR) : hint}
+      </small>
+    </label>
   );
 }
 
@@ -187,52 +262,5 @@ function Stepper(props: View & { most: number; units: number; isFixed: boolean }
       <output aria-live="polite">{units}</output>
       {step(1, 'One unit more')}
     </fieldset>
-  );
-}
-
-function Placed({ state, dispatch, order: mine }: View & { order: Order }) {
-  const [tone, text] = ORDER_PILLS[mine.status];
-  const pay = (cents: number) => money(cents, state.sale.currency);
-  const isPending = mine.status === 'pending';
-  const leftMs = Date.parse(mine.expiresAt) - now.value;
-  const isOver = leftMs <= 0;
-  const isChanging = state.change === 'pending';
-  const press = (by: 'pay' | 'cancel') => dispatch({ is: 'changing', by, order: mine });
-  return (
-    <div class="stack">
-      <div class="row apart">
-        <h2 tabIndex={-1}>{isPending ? 'Your order is reserved' : 'Your order is paid'}</h2>
-        <Pill tone={tone}>{text}</Pill>
-      </div>
-      <dl class="facts">
-        <Fact term="To pay" text={isPending ? pay(mine.amountCents) : pay(0)} />
-        {isPending && <Fact term="Pay within" text={isOver ? 'the time is over' : clock(leftMs)} />}
-        {!isPending && <Fact term="Paid" text={pay(mine.amountCents)} />}
-        {mine.quantity > 1 && <Fact term="Units" text={String(mine.quantity)} />}
-        <Fact term="Customer" text={mine.userId} />
-        <Fact term="Order" text={mine.orderId} isCode />
-      </dl>
-      {isPending && (
-        <div class="stack tight">
-          {state.canPay ? (
-            <button
-              type="button"
-              class="primary large"
-              disabled={isChanging || isOver}
-              onClick={() => press('pay')}
-            >
-              Pay {pay(mine.amountCents)} (demo)
-            </button>
-          ) : (
-            <p class="small soft">
-              Pay with your payment provider. This page shows the payment when it arrives.
-            </p>
-          )}
-          <button type="button" disabled={isChanging} onClick={() => press('cancel')}>
-            Cancel the order
-          </button>
-        </div>
-      )}
-    </div>
   );
 }

@@ -1,8 +1,9 @@
-/** One sale: countdown, stock, and the visitor's order. */
-import { type SaleState, stateOf } from '../../domain/sale.ts';
+/** One sale: its picture, price, countdown and stock, and the visitor's order. */
+import { useState } from 'preact/hooks';
+import { placeholderOf, type SaleState, stateOf } from '../../domain/sale.ts';
 import type { Sale } from '../ui/answers.ts';
 import { clock, count, dateTime, money } from '../ui/format.ts';
-import { Bar, Pill, StatePill } from '../ui/parts.tsx';
+import { Pill, StatePill } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
 import type { Page } from './effects.ts';
 import { YourOrder } from './order.tsx';
@@ -13,55 +14,107 @@ export const SalePage = ({ page: { state, dispatch } }: { page: Page }) => {
   const saleState = stateOf(sale, Math.max(now.value, serverNow()));
   return (
     <div class="wide shop">
-      <section class="stack product" aria-label="The sale">
-        <div class="row">
-          <StatePill state={saleState} />
-          {!isLive && <Pill tone="plain">Reconnecting</Pill>}
-        </div>
-        <h1 dir="auto">{sale.name}</h1>
-        <p class="price">{money(sale.priceCents, sale.currency)}</p>
-        <Countdown sale={sale} state={saleState} />
-        <Stock sale={sale} isMain={saleState !== 'scheduled'} />
-      </section>
-      <YourOrder state={state.value} dispatch={dispatch} saleState={saleState} />
+      <div class="column">
+        <Picture sale={sale} />
+        {sale.description !== null && (
+          <p class="about" dir="auto">
+            {sale.description}
+          </p>
+        )}
+      </div>
+      <div class="column">
+        <section class={`stack product ${saleState}`} aria-label="The sale">
+          <h1 dir="auto">{sale.name}</h1>
+          <div class="row apart">
+            <p class="price">{money(sale.priceCents, sale.currency)}</p>
+            <div class="row">
+              {!isLive && <Pill tone="plain">Reconnecting</Pill>}
+              <StatePill state={saleState} />
+            </div>
+          </div>
+          <div class="meters">
+            <Countdown sale={sale} state={saleState} />
+            <Stock sale={sale} />
+          </div>
+          <Claimed sale={sale} state={saleState} />
+        </section>
+        <YourOrder state={state.value} dispatch={dispatch} saleState={saleState} />
+      </div>
     </div>
   );
 };
 
+/** Its space is reserved; a picture that does not load leaves the placeholder. */
+export function Picture({ sale: { name, imageUrl } }: { sale: Pick<Sale, 'name' | 'imageUrl'> }) {
+  const [failed, setFailed] = useState<string | null>(null);
+  const { initials, hue } = placeholderOf(name);
+  return (
+    <div class={`picture hue-${hue}`}>
+      {imageUrl === null || imageUrl === failed ? (
+        <span aria-hidden="true">{initials}</span>
+      ) : (
+        <img
+          src={imageUrl}
+          alt=""
+          width={800}
+          height={600}
+          referrerpolicy="no-referrer"
+          onError={() => setFailed(imageUrl)}
+        />
+      )}
+    </div>
+  );
+}
+
+/** A sale with a start or an end always has it, so that nothing moves when the sale opens. */
 function Countdown({ sale, state }: { sale: Sale; state: SaleState }) {
-  const until = state === 'scheduled' ? sale.startsAt : state === 'open' ? sale.endsAt : null;
-  if (until === null) return null;
-  const leftMs = Date.parse(until) - now.value;
-  const label = state === 'scheduled' ? 'Opens in' : 'Ends in';
+  if (sale.startsAt === null && sale.endsAt === null) return null;
+  const isComing = state === 'scheduled' && sale.startsAt !== null;
+  const until = isComing ? sale.startsAt : state === 'ended' ? null : sale.endsAt;
+  const at = until ?? sale.endsAt ?? sale.startsAt!;
+  const label = until !== null ? (isComing ? 'Opens in' : 'Ends in') : state === 'ended' ? 'Ended' : 'Opened';
   return (
     <div class="countdown">
       <p class="label">
-        {label} <span class="unseen">({dateTime(until)})</span>
+        {label} <span class="unseen">({dateTime(at)})</span>
       </p>
-      <p class={state === 'scheduled' ? 'numeral' : 'numeral lesser'} role="timer" aria-live="off">
-        {clock(leftMs)}
+      <p class="numeral" role="timer" aria-live="off">
+        {until === null ? (state === 'ended' ? 'Over' : 'Now') : clock(Date.parse(until) - now.value)}
       </p>
       <p class="label" aria-hidden="true">
-        {dateTime(until)}
+        {dateTime(at)}
       </p>
     </div>
   );
 }
 
-function Stock({ sale, isMain }: { sale: Sale; isMain: boolean }) {
+function Stock({ sale }: { sale: Sale }) {
   const left = Math.max(0, sale.remaining);
   return (
-    <div class="stack tight">
-      <p>
-        <span class={isMain ? 'numeral' : 'numeral lesser'}>{count(left)}</span>{' '}
-        <span class="soft">of {count(sale.stock)} left</span>
+    <div>
+      <p class="label">Left</p>
+      <p class="numeral" key={left === 0 ? 'none' : 'some'}>
+        {count(left)}
       </p>
-      <Bar label="Units left" value={left} max={sale.stock} />
+      <p class="label">of {count(sale.stock)}</p>
+    </div>
+  );
+}
+
+/** Full when everything is sold, and empty before the sale opens. */
+export function Claimed({ sale, state }: { sale: Sale; state: SaleState }) {
+  const max = Math.max(1, sale.stock);
+  const sold = state === 'sold-out' ? max : Math.min(Math.max(0, sale.sold), max);
+  return (
+    <>
+      <progress class={`bar ${state}`} aria-label="Units sold" value={sold} max={max}>
+        {count(sold)}
+      </progress>
       {sale.remaining < 0 && (
         <p class="small bad">
           {count(-sale.remaining)} units oversold: this strategy is the benchmark’s control.
         </p>
       )}
-    </div>
+    </>
   );
 }

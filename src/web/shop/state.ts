@@ -14,106 +14,18 @@
  * Where an order of an earlier request may exist, a stop and a refusal lead to looking first, until none can be placed any more. An active
  * order that is read ends any attempt. With AUTH=jwt a ticket comes first (ticket, proving); see docs/reference/tickets.md.
  */
-import type { Answer, Order, PlacedOrder, Problem, Sale, SaleEvent, Ticket } from '../ui/answers.ts';
-
-/** Data that the server embeds in the page. */
-export interface SaleData {
-  readonly now: number;
-  readonly sale: Sale;
-  readonly auth: 'none' | 'jwt';
-  readonly canPay: boolean;
-  readonly proofWorker: string;
-}
-
-export type WaitReason = 'busy' | 'limit' | 'unknown' | 'turn';
-
-export type Attempt =
-  | { readonly kind: 'idle' | 'ticket' | 'proving' | 'ordering' }
-  /** @param detail what the service says is wrong @param untilMs by the server's clock */
-  | {
-      readonly kind: 'waiting';
-      readonly why: WaitReason;
-      readonly detail: string | null;
-      readonly untilMs: number;
-    }
-  /** @param problem of the refusal to show if there is no order; null: the visitor stopped */
-  | { readonly kind: 'looking'; readonly problem: Problem | null }
-  | { readonly kind: 'placed'; readonly orderId: string }
-  | { readonly kind: 'refused'; readonly problem: Problem };
-
-/** The answer to a payment that belongs to no order, or to one of another price. */
-export interface Unmatched {
-  readonly result: 'unmatched';
-  readonly reason: string;
-}
-
-export interface State extends Omit<SaleData, 'now'> {
-  /** Whether events of the sale arrive. */
-  readonly isLive: boolean;
-  /** A name with AUTH=none, the issuer's token with AUTH=jwt; empty: not chosen yet. */
-  readonly identity: string;
-  /** Units that the visitor asks for. */
-  readonly units: number;
-  readonly attempt: Attempt;
-  readonly ticket: Ticket | null;
-  /** Tickets that were not accepted, one after the other. */
-  readonly invalidTickets: number;
-  /** Whether a reload enters the waiting room again. */
-  readonly isQueued: boolean;
-  /** When a request ended that may have placed an order, by the server's clock; null: none may have. */
-  readonly doubtMs: number | null;
-  readonly order: Order | null;
-  /** An order is accepted, and its commit follows. */
-  readonly isUncommitted: boolean;
-  /** Whether the latest read of the order failed. */
-  readonly isUnread: boolean;
-  /** The latest payment or cancellation, or that the order was accepted, but not committed. */
-  readonly change: 'pending' | 'gone' | Answer<Order | Unmatched> | null;
-  /** The latest read while it lasts, and when it was sent. The answer of an earlier one may be old. */
-  readonly reading: { readonly id: number; readonly sentMs: number } | null;
-  /** The task that the attempt waits for. The ends of its earlier ones do not count. */
-  readonly awaited: number | null;
-  readonly tasks: number;
-  /** Tasks that follow the latest event. */
-  readonly todo: readonly { readonly id: number; readonly task: Task }[];
-}
-
-export type Task =
-  | { readonly do: 'ticket'; readonly proof?: { readonly challenge: string; readonly nonce: string } }
-  | { readonly do: 'proof'; readonly challenge: string; readonly bits: number }
-  | { readonly do: 'order' | 'read' }
-  | { readonly do: 'wait'; readonly ms: number }
-  | { readonly do: 'pay' | 'cancel'; readonly order: Order };
-
-/** How a task ended. */
-export type Outcome =
-  | { readonly of: 'ticket'; readonly answer: Answer<Ticket> }
-  /** @param nonce null: the worker cannot be loaded */
-  | { readonly of: 'proof'; readonly challenge: string; readonly nonce: string | null }
-  | { readonly of: 'order'; readonly answer: Answer<PlacedOrder> }
-  | { readonly of: 'wait' }
-  | { readonly of: 'read'; readonly answer: Answer<Order> }
-  | { readonly of: 'change'; readonly answer: Answer<Order | Unmatched> };
-
-export type PageEvent =
-  /** @param saved what `saved` returned before a reload */
-  | { readonly is: 'opened'; readonly saved: string }
-  | { readonly is: 'sale'; readonly sale: Omit<SaleEvent, 'now'> }
-  | { readonly is: 'live'; readonly isLive: boolean }
-  | { readonly is: 'named'; readonly identity: string }
-  | { readonly is: 'stepped'; readonly units: number }
-  | { readonly is: 'pressed'; readonly identity: string; readonly units: number }
-  | { readonly is: 'stopped' }
-  | { readonly is: 'changing'; readonly by: 'pay' | 'cancel'; readonly order: Order }
-  /** From time to time, while the page is visible. */
-  | { readonly is: 'ticked' }
-  | { readonly is: 'ended'; readonly id: number; readonly outcome: Outcome };
-
-/** @param jitterMs added to a wait, so that customers who were refused together do not repeat together */
-export interface Moment {
-  readonly nowMs: number;
-  readonly jitterMs: number;
-}
+import type { Answer, Order, PlacedOrder, Problem, SaleEvent, Ticket } from '../ui/answers.ts';
+import type {
+  Attempt,
+  Moment,
+  Outcome,
+  PageEvent,
+  SaleData,
+  State,
+  Task,
+  Unmatched,
+  WaitReason,
+} from './model.ts';
 
 export const UNKNOWN_MS = 4_000;
 export const BUSY_MS = 1_000;
@@ -130,6 +42,7 @@ export const initial = ({ now: _now, ...data }: SaleData, identity: string): Sta
   ...data,
   ...NO_TICKET,
   ...{ isLive: true, identity, units: 1, attempt: IDLE, doubtMs: null },
+  ...{ entry: null, waitlist: null, isReturned: false },
   ...{ order: null, isUncommitted: false, isUnread: false, change: null },
   ...{ reading: null, awaited: null, tasks: 0, todo: [] },
 });
@@ -175,27 +88,66 @@ export function reduce(before: State, event: PageEvent, at: Moment): State {
   const state: State = { ...before, todo: [] };
   switch (event.is) {
     case 'opened':
-      return resume(read(state, at), event.saved, at);
+      return resume(find(state, at), event.saved, at);
     case 'sale':
-      return { ...state, sale: { ...state.sale, ...event.sale } };
+      return selling(state, event.sale);
     case 'live':
       return { ...state, isLive: event.isLive };
     case 'stepped':
       return { ...state, units: event.units };
     case 'named':
-      return isBusy(state) ? state : read(named(state, event.identity), at);
+      return isBusy(state) ? state : find(named(state, event.identity), at);
     case 'pressed':
       if (isBusy(state)) return state;
-      return request({ ...named(state, event.identity), units: event.units, change: null, ...NO_TICKET });
+      return request({
+        ...named(state, event.identity),
+        units: event.units,
+        change: null,
+        isReturned: false,
+        ...NO_TICKET,
+      });
     case 'stopped':
       return look({ ...state, isQueued: false }, null, at);
+    case 'joined':
+      if (isBusy(state)) return state;
+      return enlist({ ...named(state, event.identity), units: event.units, attempt: IDLE }, 'join');
+    case 'left':
+      return enlist(state, 'leave');
     case 'changing':
       return begin({ ...state, change: 'pending' }, { do: event.by, order: event.order });
-    case 'ticked':
-      return state.reading === null && mayBeNew(state) ? read(state, at) : state;
+    case 'ticked': {
+      const next = state.entry !== null && state.waitlist === null ? begin(state, { do: 'place' }) : state;
+      return state.reading === null && mayBeNew(state) ? read(next, at) : next;
+    }
     case 'ended':
       return ended(state, event, at);
   }
+}
+
+function selling(state: State, event: Omit<SaleEvent, 'now'>): State {
+  const isFree = event.remaining > 0;
+  const isReturned = isFree && (state.isReturned || state.sale.remaining <= 0);
+  return { ...state, isReturned, sale: { ...state.sale, ...event } };
+}
+
+const enlist = (state: State, by: 'join' | 'leave'): State =>
+  state.waitlist === 'pending' ? state : begin({ ...state, waitlist: 'pending' }, { do: by });
+
+/** Reads what the visitor has: an order, or in a sold-out sale perhaps a place on the waitlist. */
+function find(state: State, at: Moment): State {
+  const next = read(state, at);
+  return state.identity === '' || state.sale.remaining > 0 ? next : begin(next, { do: 'place' });
+}
+
+/** The service has answered about the waitlist. */
+function listed(state: State, { by, answer }: Extract<Outcome, { of: 'waitlist' }>): State {
+  // A read that was sent before the visitor joined or left.
+  if (by === 'place' && state.waitlist === 'pending') return state;
+  const waitlist = by === 'place' ? state.waitlist : null;
+  if (answer.kind === 'ok') return { ...state, waitlist, entry: answer.body };
+  if (answer.kind === 'lost') return { ...state, waitlist };
+  if (answer.slug === 'not-found') return { ...state, waitlist, entry: null };
+  return by === 'place' ? state : { ...state, waitlist: answer };
 }
 
 function resume(state: State, text: string, { nowMs }: Moment): State {
@@ -212,13 +164,14 @@ function resume(state: State, text: string, { nowMs }: Moment): State {
 function named(state: State, identity: string): State {
   if (identity === state.identity) return state;
   const isRenewed = subjectOf(identity) !== '' && subjectOf(identity) === subjectOf(state.identity);
-  return { ...state, identity, order: isRenewed ? state.order : null, isUnread: false, reading: null };
+  const own = isRenewed ? {} : { order: null, entry: null, waitlist: null };
+  return { ...state, ...own, identity, isUnread: false, reading: null };
 }
 
 function mayBeNew(state: State): boolean {
-  const { isUncommitted, attempt, order } = state;
+  const { isUncommitted, attempt, order, entry } = state;
   const isAwaited = isUncommitted || attempt.kind === 'placed' || attempt.kind === 'looking';
-  return isAwaited || isSought(state) || MAY_CHANGE.has(order?.status);
+  return isAwaited || isSought(state) || (entry?.orderId ?? null) !== null || MAY_CHANGE.has(order?.status);
 }
 
 function begin(state: State, task: Task): State {
@@ -258,6 +211,7 @@ function look(state: State, problem: Problem | null, at: Moment): State {
 }
 
 function ended(state: State, { id, outcome }: Extract<PageEvent, { is: 'ended' }>, at: Moment): State {
+  if (outcome.of === 'waitlist') return listed(state, outcome);
   if (outcome.of === 'change') return changed(state, outcome.answer, at);
   if (outcome.of === 'read')
     return state.reading?.id === id ? seen(state, outcome.answer, state.reading.sentMs) : state;
@@ -368,7 +322,7 @@ function known(before: State, order: Order | null, sentMs: number): State {
   const isLost = change !== null && typeof change === 'object' && change.kind === 'lost';
   const isOther = before.order?.orderId !== order?.orderId && change !== 'pending';
   const state: State = { ...before, order, change: isLost || isOther ? null : change };
-  if (order !== null && isActive(order)) return finish({ ...state, doubtMs: null }, IDLE);
+  if (order !== null && isActive(order)) return finish({ ...state, doubtMs: null, entry: null }, IDLE);
   // With CONFIRM=accepted, Postgres may have had no unit for it.
   if (attempt.kind === 'placed')
     return finish({ ...state, ...(order?.orderId !== attempt.orderId && { change: 'gone' }) }, IDLE);

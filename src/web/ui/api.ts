@@ -5,7 +5,7 @@ import type { Answer, Problem } from './answers.ts';
 export interface RequestOptions {
   /** A body makes it a POST, unless another method is named. */
   readonly body?: object;
-  readonly method?: 'PATCH';
+  readonly method?: 'PATCH' | 'DELETE';
   readonly token?: string;
   /** See `Idempotency-Key` of the API. */
   readonly key?: string;
@@ -33,7 +33,7 @@ export async function ask<T>(
     // A proxy may have sent it: the service may have received the request.
     const isProblem = response.headers.get('Content-Type')?.startsWith('application/problem+json') === true;
     if (!response.ok && !isProblem) return { kind: 'lost' };
-    const answer = await response.json();
+    const answer = response.status === 204 ? null : await response.json();
     return response.ok ? { kind: 'ok', status: response.status, body: answer } : problemOf(response, answer);
   } catch {
     return { kind: 'lost' };

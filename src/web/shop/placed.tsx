@@ -1,0 +1,92 @@
+/** The order that the visitor has: reserved, or paid. */
+import { orderNumber } from '../../domain/order.ts';
+import type { Order } from '../ui/answers.ts';
+import { clock, count, dateTime, money } from '../ui/format.ts';
+import { Fact } from '../ui/parts.tsx';
+import { now } from '../ui/time.ts';
+import type { View } from './effects.ts';
+
+export const Placed = (view: View & { order: Order }) =>
+  view.order.status === 'pending' ? <Reserved {...view} /> : <Receipt {...view} />;
+
+/** The share of a whole that is left, as an arc. */
+const Ring = ({ share }: { share: number }) => (
+  <svg class="ring" viewBox="0 0 48 48" aria-hidden="true">
+    <circle cx="24" cy="24" r="21" />
+    <circle class="left" cx="24" cy="24" r="21" pathLength={100} stroke-dasharray={`${share * 100} 100`} />
+  </svg>
+);
+
+function Reserved({ state, dispatch, order }: View & { order: Order }) {
+  const [made, ends] = [Date.parse(order.createdAt), Date.parse(order.expiresAt)];
+  const leftMs = ends - now.value;
+  const isOver = leftMs <= 0;
+  const isChanging = state.change === 'pending';
+  const press = (by: 'pay' | 'cancel') => dispatch({ is: 'changing', by, order });
+  const amount = money(order.amountCents, state.sale.currency);
+  return (
+    <>
+      <div class={leftMs < 60_000 ? 'hold short' : 'hold'}>
+        <Ring share={Math.min(1, Math.max(0, leftMs / Math.max(1, ends - made)))} />
+        <div>
+          <h2 tabIndex={-1}>Your order is reserved</h2>
+          <p class="soft">{isOver ? 'The time to pay is over' : `Pay within ${clock(leftMs)}`}</p>
+        </div>
+      </div>
+      <Lines {...{ state, order }} total="To pay" />
+      <div class="stack tight actions">
+        {state.canPay ? (
+          <button
+            type="button"
+            class="primary large"
+            disabled={isChanging || isOver}
+            onClick={() => press('pay')}
+          >
+            Pay {amount} (demo)
+          </button>
+        ) : (
+          <p class="notice">Pay with your payment provider. This page shows the payment when it arrives.</p>
+        )}
+        <button type="button" class="quiet" disabled={isChanging} onClick={() => press('cancel')}>
+          Cancel the order
+        </button>
+      </div>
+    </>
+  );
+}
+
+const Lines = ({ state: { sale }, order, total }: Pick<View, 'state'> & { order: Order; total: string }) => (
+  <dl class="facts">
+    <Fact term="Order" text={orderNumber(order.orderId)} />
+    <Fact term="Name" text={order.userId} />
+    <Fact term={`${money(order.priceCents, sale.currency)} each`} text={count(order.quantity)} />
+    <div class="total">
+      <dt>{total}</dt>
+      <dd>{money(order.amountCents, sale.currency)}</dd>
+    </div>
+  </dl>
+);
+
+function Receipt({ state, order }: View & { order: Order }) {
+  return (
+    <>
+      <div class="hold">
+        <svg class="ring done" viewBox="0 0 48 48" aria-hidden="true">
+          <circle class="all" cx="24" cy="24" r="21" />
+          <path d="M15 25l6.5 6.5L33.5 18" pathLength={100} />
+        </svg>
+        <div>
+          <h2 tabIndex={-1}>Your order is paid</h2>
+          <p class="soft">Thank you. {order.paidAt !== null && dateTime(order.paidAt)}</p>
+        </div>
+      </div>
+      <Lines {...{ state, order }} total="Paid" />
+      <div class="stack tight actions">
+        <p class="small soft">Keep the order number: support finds your order by it.</p>
+        <button type="button" onClick={() => print()}>
+          Print or save the receipt
+        </button>
+      </div>
+    </>
+  );
+}
