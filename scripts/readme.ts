@@ -12,7 +12,7 @@ import { markdownReport, markdownTable } from '../bench/kit/report/text.ts';
 import { noiseText, originText } from '../bench/kit/report/words.ts';
 import type { Results } from '../bench/kit/results.ts';
 import { shortCommit } from '../lab/kit/machine.ts';
-import { quantity } from '../lab/kit/text.ts';
+import { number, quantity } from '../lab/kit/text.ts';
 import { unknownOption } from '../src/config/suggest.ts';
 import { type Problem, problems, repeats } from '../src/http/problems.ts';
 import { LOCK_CAPABILITIES } from '../src/locks/lock.ts';
@@ -149,10 +149,10 @@ function failovers(): string | null {
 function pick(): string | null {
   const refusals = committed('refusals');
   const table = measured('strategies', (one) => [choicesTable(one, refusals)], '');
-  const report = `${folder}/refusals.md`;
-  return refusals && table
-    ? `${table} Refusals and memory: 64 connections, commit ${shortCommit(refusals.commit)}, [report](${report}).`
-    : table;
+  if (refusals === null || table === null) return table;
+  const bare = refusals.summary.find(({ cell }) => cell === 'bare')!.values.perSecond!.median;
+  const origin = `Refusals and memory are of another run, in which a bare server answered ${number(Math.round(bare))}/s (${refusals.machine.cpu})`;
+  return `${table} ${origin}: commit ${shortCommit(refusals.commit)}, 64 connections, [refusals.md](${folder}/refusals.md).`;
 }
 
 /** What the rates of docs/explanation/scaling.md need. */
