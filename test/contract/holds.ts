@@ -1,4 +1,4 @@
-/** The contract of a waitlist that holds: a unit that returns is an order of the next customer at once, and nobody else gets it. */
+/** The contract of a waitlist that holds: a unit that returns is an order of the next customer at once, and no other customer gets it. */
 import { expect, it } from 'vitest';
 import {
   type Answer,
@@ -75,7 +75,7 @@ export function holds({ stores, urls, expectSold }: Omit<LifeBench, 'isWhole' | 
     );
     await expectSold(sale.id, 5, [first, late]);
 
-    // While the sale is paused a unit is held for nobody; then for the first one.
+    // While the sale is paused no unit is held; then for the first one.
     const paused = (is: boolean) => patch(`${a}/sales/${sale.id}`, { paused: is });
     await wait(b, sale.id, 'sixth');
     await paused(true);

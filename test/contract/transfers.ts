@@ -41,7 +41,7 @@ export function transfers({ stores, urls, expectSold }: Omit<LifeBench, 'isWhole
     // The unit that is left is for the first customer; the other one has the order.
     const again = await answered(() => buy(b, sale.id, 'giver'));
     expect(again.body).toMatchObject({ userId: 'giver', quantity: 1, replayed: false });
-    expect((await buy(a, sale.id, 'nobody')).problem).toBe('sold-out');
+    expect((await buy(a, sale.id, 'none')).problem).toBe('sold-out');
     for (const url of [a, b])
       expect(await answered(() => buy(url, sale.id, 'taker'))).toMatchObject({
         status: 200,

@@ -159,7 +159,7 @@ describe.each([...strategies.keys()])('with %s', (name) => {
     await expectSound(one!.id, two!.id);
   });
 
-  it('opens a sale to a group with a code, each use to one customer, and to nobody else', async () => {
+  it('opens a sale to a group with a code, each use to one customer, and to no other', async () => {
     const sale = await createSale(a.url, 100, { startsAt: inMinutes(60), maxPerOrder: 3 });
     const add = (body: object) => post(`${b.url}/sales/${sale.id}/groups`, body);
     const group = { name: 'members', opensAt: inMinutes(-1), codes: [{ code: 'first', uses: 2 }] };

@@ -5,12 +5,11 @@
  * a browser does.
  */
 import { randomUUID } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { openProvider, type Provider } from '../../examples/shop/provider.ts';
 import { programEntry, type Started, startTool } from '../../lab/kit/processes.ts';
 import { TcpProxy } from '../../lab/proxy.ts';
-import { createSale, post } from '../support/client.ts';
+import { createSale, eventually, post } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
@@ -86,7 +85,10 @@ async function dieAt(link: TcpProxy, marker: string, when: When): Promise<string
         return async () => {
           link.set('lose-replies');
           link.roundTrips = 0;
-          while (link.roundTrips === 0) await sleep(5);
+          await eventually(
+            async () => link.roundTrips,
+            (trips) => trips > 0,
+          );
           isTime();
         };
       isTime();
@@ -113,14 +115,17 @@ interface Shown {
 
 /** The customer presses the button until there is an answer. */
 async function checkout(saleId: number, userId: string): Promise<Shown> {
-  for (;;) {
-    const body = JSON.stringify({ saleId, userId });
-    const headers = { 'content-type': 'application/json' };
+  const body = JSON.stringify({ saleId, userId });
+  const headers = { 'content-type': 'application/json' };
+  const press = async () => {
     const answer = await fetch(shopUrl('/checkout'), { method: 'POST', headers, body }).catch(() => null);
-    const shown = (await answer?.json().catch(() => null)) as Shown | null;
-    if (shown?.payAt !== undefined || shown?.state === 'refused' || shown?.state === 'paid') return shown;
-    await sleep(100);
-  }
+    return (await answer?.json().catch(() => null)) as Shown | null;
+  };
+  const shown = await eventually(
+    press,
+    (one) => one?.payAt !== undefined || one?.state === 'refused' || one?.state === 'paid',
+  );
+  return shown!;
 }
 const payAt = async (saleId: number, userId: string): Promise<string> => {
   const { payAt, ...other } = await checkout(saleId, userId);

@@ -231,7 +231,7 @@ describe('the orders of a sale', () => {
   });
 });
 
-it('who waits for a sale and who changed it are listed, of that sale only', async () => {
+it('the waitlist and the log of a sale are listed, of that sale only', async () => {
   const [{ id }, other] = [await createSale(url, 1), await createSale(url, 1)];
   const { orderId } = (await buy(url, id, 'ann')).body;
   await users(3).reduce(async (before, userId) => {

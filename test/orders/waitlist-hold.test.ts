@@ -43,6 +43,32 @@ it('publishes an order that it places, and no unit as free that it holds', async
   ]);
 });
 
+it('neither it nor a transfer gives a customer more units than the limit of a group', async () => {
+  const { url } = await bench.start({ STRATEGY: 'unique-key' });
+  const group = { limitGroup: 'group', maxPerCustomer: 1 };
+  const [sale, other] = [
+    await createSale(url, 1, { waitlist: 'hold', ...group }),
+    await createSale(url, 2, group),
+  ];
+  const { orderId } = (await buy(url, sale.id, 'ann')).body;
+  for (const user of ['ben', 'cyd']) await wait(url, sale.id, user);
+  expect((await buy(url, other.id, 'ben')).status).toBe(201);
+  const given = await buy(url, other.id, 'dan');
+  expect((await cancel(url, orderId)).status).toBe(200);
+  const entry = async (user: string) => (await call(`${url}/sales/${sale.id}/waitlist/${user}`)).body;
+  expect(await entry('ben')).toMatchObject({ place: 1, orderId: null });
+  expect(await entry('cyd')).toMatchObject({ place: null, orderId: expect.any(String) });
+  const transfer = (toUserId: string) => post(`${url}/orders/${given.body.orderId}/transfer`, { toUserId });
+  const refused = { status: 409, problem: 'customer-limit', body: { limit: 1, left: 0 } };
+  expect(await transfer('cyd')).toMatchObject(refused);
+  expect(await transfer('ann')).toMatchObject({ status: 200 });
+  expect((await buy(url, other.id, 'dan')).problem).toBe('sold-out');
+  const { rows } = await bench.stores.sql.query(
+    'SELECT user_id AS user, units FROM customer_units ORDER BY user_id',
+  );
+  expect(rows).toEqual(['ann', 'ben', 'cyd'].map((user) => ({ user, units: 1 })));
+});
+
 it('is refused where Redis decides; a sale that holds already names customers there, and its units are for all', async () => {
   const postgres = await bench.start({ STRATEGY: 'group-commit' });
   const sale = await createSale(postgres.url, 2, { waitlist: 'hold' });

@@ -125,6 +125,23 @@ describe('a database that these migrations cannot follow', () => {
     });
   });
 
+  it('wait for a transaction that sells, and it for them, without a deadlock', async () => {
+    // Postgres ends no deadlock here.
+    const pending = `DELETE FROM _prisma_migrations WHERE migration_name = '20261129115000_orders_of_sale';
+      ALTER DATABASE ${name}_copy SET deadlock_timeout = '1h'`;
+    await withCopy(pending, (copy) =>
+      withPostgres(copy, async (selling) => {
+        await selling.query('BEGIN; LOCK TABLE sales IN ROW EXCLUSIVE MODE');
+        const migrating = migrate(copy);
+        const waiting = `SELECT FROM pg_locks WHERE relation = 'sales'::regclass AND NOT granted`;
+        await expect.poll(() => selling.query(waiting)).toMatchObject({ rowCount: 1 });
+        await selling.query('LOCK TABLE orders IN ROW EXCLUSIVE MODE');
+        await selling.query('COMMIT');
+        expect(await migrating).toEqual({ applied: ['20261129115000_orders_of_sale'], newer: [] });
+      }),
+    );
+  });
+
   async function withCopy(
     change: string,
     use: (url: string, history: () => Promise<unknown>) => Promise<void>,

@@ -144,7 +144,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     await visit(browser, at(`open=${id}&tab=Orders`), use, {}, fail);
   });
 
-  it('shows who waits for a sale, who changed it, and whether its stores agree', async () => {
+  it('shows the waitlist of a sale, its log, and whether its stores agree', async () => {
     const { id } = await createSale(service.url, 1);
     await buy(service.url, id, 'zoe');
     for (const userId of ['cyd', 'dan']) await post(`${service.url}/sales/${id}/waitlist`, { userId });

@@ -1,5 +1,5 @@
--- A waitlist that holds units: one that returns becomes a pending order of the next customer, in the same transaction, so that nobody else
--- can buy it. Processes of earlier versions offer such units to all: upgrade all of them before "waitlist" changes.
+-- A waitlist that holds units: one that returns becomes a pending order of the next customer, in the same transaction, so that no
+-- other can buy it. Processes of earlier versions offer such units to all: upgrade all of them before "waitlist" changes.
 ALTER TABLE "sales"
     -- 'notify' or 'hold'.
     ADD COLUMN "waitlist" TEXT NOT NULL DEFAULT 'notify',

@@ -1,7 +1,7 @@
 /**
  * The pages. The server renders names, prices, stock and times; the script takes the same data from the page and keeps it up to
  * date. Pages load nothing from other hosts but the pictures of the sales that they show: an administrator has named each host, and the
- * policy of a page names those of its own sales.
+ * policy of a page names those of the sales on it.
  */
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { coalesce } from '../../concurrency/coalesce.ts';

@@ -198,8 +198,8 @@ export function insertIf(name: string, condition: string): Statement {
  * at its turn takes none, and leaves them to those behind it. The rows of the sales are
  * locked, as an UPDATE of `sold` locks them, so that foreign keys to them are checked meanwhile; after waiting for that
  * lock, `sale` has the row's newest version. A customer with an active order takes no unit, and no INSERT is tried: while that
- * order is being cancelled, an INSERT would wait for the cancellation with the row locked. Nor does one who has as many units as the sale's
- * group allows.
+ * order is being cancelled, an INSERT would wait for the cancellation with the row locked. Nor does a customer at the limit of the sale's
+ * group.
  * @param condition under which a sale sells, with `isOpen`; other sales are not locked. Missing: the orders were reserved, in the epoch of
  *   the sale
  * @param isLimited only orders within the sale's limit

@@ -6,19 +6,20 @@
  * leaves nothing behind. Of several processes that start at once, one applies while the others wait, and then find nothing to do.
  * (A migration can therefore not use CREATE INDEX CONCURRENTLY.)
  *
- * Beside services that sell, the tables of purchases are locked first, in the sequence of most transactions: each waits for this one, or this
- * one for it. What takes them in another sequence ends in a deadlock. If Postgres then ends this transaction, it is tried again.
+ * Beside services that sell, the tables of purchases are locked first. A transaction that has one of them may wait for the other: before
+ * Postgres finds that deadlock, and ends one of both, this one ends itself, and begins again a second later, however often that takes.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { StartError } from '../../config/errors.ts';
+import { classifyPostgresError } from '../failures/postgres.ts';
 import { type History, historyOf, refuseForeignTables } from './migration-history.ts';
-import { addressOf, serverOf } from './pool.ts';
+import { addressOf, retried, serverOf } from './pool.ts';
 import { missingGrants } from './privileges.ts';
 
 const migrations = new URL('../../../prisma/migrations/', import.meta.url);
-const DEADLOCK_TRIES = 10;
 /** The key of the advisory lock; an arbitrary constant. */
 const MIGRATION_LOCK = 7_261_737;
 
@@ -47,16 +48,15 @@ export interface Migrated {
  *   when it cannot be reached or a grant fails. The database is then as it was before the call.
  */
 export async function migrate(databaseUrl: string, serviceRole: string | null = null): Promise<Migrated> {
-  for (let tries = 1; ; tries++) {
+  for (;;) {
     try {
-      return await migrateOnce(databaseUrl, serviceRole);
+      return await retried(() => migrateOnce(databaseUrl, serviceRole));
     } catch (error) {
-      const { code } = ((error as Error).cause ?? error) as { readonly code?: string };
-      if (code !== DEADLOCK || tries === DEADLOCK_TRIES) throw error;
+      if (classifyPostgresError(error).reason !== LOCKED) throw error;
+      await sleep(PAUSE_MS);
     }
   }
 }
-const DEADLOCK = '40P01';
 
 function migrateOnce(databaseUrl: string, serviceRole: string | null): Promise<Migrated> {
   return inTransaction(databaseUrl, async (pool) => {
@@ -71,8 +71,7 @@ function migrateOnce(databaseUrl: string, serviceRole: string | null): Promise<M
         `The database lacks the migrations ${pending.join(', ')}, and its user may not create tables. ${AS_OWNER}`,
       );
     if (!known) await pool.query(CREATE_HISTORY);
-    if (pending.length > 0 && !pending[0]!.endsWith('_init'))
-      await pool.query('LOCK TABLE orders, sales IN ACCESS EXCLUSIVE MODE');
+    if (pending.length > 0 && !pending[0]!.endsWith('_init')) await lockTables(pool);
     if (pending.length > 0) await apply(pool, pending);
     const grants = serviceRole === null ? [] : await missingGrants(pool, serviceRole);
     for (const grant of grants) await pool.query(grant);
@@ -120,6 +119,17 @@ async function inTransaction<T>(databaseUrl: string, work: (pool: pg.Pool) => Pr
   }
 }
 
+/** How long services wait for a migration that waits, milliseconds: less than `deadlock_timeout`, which is a second by default. */
+const LOCK_MS = 300;
+const PAUSE_MS = 1_000;
+const LOCKED = 'lock-timeout';
+
+/** Locks the tables of purchases against every other transaction. From now on no lock is waited for longer. @throws what Postgres throws */
+async function lockTables(pool: pg.Pool): Promise<void> {
+  await pool.query(`SET LOCAL lock_timeout = ${LOCK_MS}`);
+  await pool.query('LOCK TABLE orders, sales IN ACCESS EXCLUSIVE MODE');
+}
+
 async function createSchema(pool: pg.Pool, schema: string | null): Promise<void> {
   if (schema === null) return;
   const { rows } = await pool.query<{ missing: boolean }>(
@@ -161,11 +171,13 @@ async function migrationNames(): Promise<string[]> {
     .sort();
 }
 
-/** @throws StartError saying what Postgres said */
+/** @throws StartError saying what Postgres said; what another transaction causes as it is, for the next try */
 async function apply(pool: pg.Pool, names: readonly string[]): Promise<void> {
   try {
     for (const name of names) await applyScript(pool, name);
   } catch (cause) {
+    const { kind, reason } = classifyPostgresError(cause);
+    if (kind === 'conflict' || reason === LOCKED) throw cause;
     const { message } = cause as Error;
     throw new StartError(`A migration failed, and the database is as it was before: ${message}`, { cause });
   }
