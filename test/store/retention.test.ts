@@ -98,10 +98,34 @@ it('deletes old orders, notifications and tasks, and keeps recent, active and re
     [DAYS],
   );
 
+  await stores.sql.query(
+    `INSERT INTO sales (name, price_cents, stock, starts_at) VALUES ('started', 500, 1, now() - $1 * interval '1 day'), ('coming', 500, 1, 'infinity')`,
+    [DAYS + 1],
+  );
+  await stores.sql.query(`
+    WITH groups AS (
+      INSERT INTO sale_groups SELECT id, 'fans', now(), true FROM sales WHERE id > 1 RETURNING sale_id
+    ), codes AS (
+      INSERT INTO sale_codes (sale_id, code, group_name, uses, taken) SELECT sale_id, 'c', 'fans', 2, 2 FROM groups RETURNING sale_id
+    ) SELECT FROM codes`);
+  await stores.sql.query(
+    `INSERT INTO sale_code_uses (sale_id, code, user_id, taken_at)
+     SELECT id, 'c', user_id || ' ' || name, now() - days * interval '1 day'
+     FROM sales, (VALUES ('old', $1 + 1), ('young', $1 - 1)) AS t (user_id, days) WHERE id > 1`,
+    [DAYS],
+  );
+
   const process = openProcess();
   await process.run();
   expect(process.failures).toEqual([]);
-  expect(process.deleted).toEqual({ orders: 2, payment_notifications: 1, tasks: 1, waitlist: 1 });
+  expect(process.deleted).toEqual({
+    orders: 2,
+    payment_notifications: 1,
+    tasks: 1,
+    waitlist: 1,
+    sale_code_uses: 1,
+  });
+  expect(await idsOf('sale_code_uses', 'user_id')).toEqual(['old coming', 'young coming', 'young started']);
   expect(await idsOf('waitlist', 'user_id')).toEqual(['bob']);
   expect(await idsOf('orders')).toEqual(kept.sort());
   expect(await idsOf('payment_notifications')).toEqual(['of an order', 'young']);

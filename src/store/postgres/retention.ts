@@ -5,6 +5,7 @@
  *                          status ensures that a payment counts once
  *   payment_notifications  with their order: without the row, a repeat would look like another payment of it, which is refunded
  *   waitlist               joined that long ago
+ *   sale_code_uses         taken that long ago, of sales that started for all that long ago. The count of the code keeps them
  *   tasks                  done that long ago. No task is added again, because each follows from a change of status, or from a
  *                          payment, that counts once
  *
@@ -57,6 +58,13 @@ const TABLES: Readonly<Record<string, OldRows>> = {
     idType: 'bigint',
     where: `joined_at < ${BEFORE}`,
     orderBy: 'joined_at',
+  },
+  sale_code_uses: {
+    kind: 'use of a code',
+    idType: 'bigint',
+    where: `taken_at < ${BEFORE} AND EXISTS (
+      SELECT FROM sales WHERE id = sale_id AND coalesce(starts_at, '-infinity') < ${BEFORE})`,
+    orderBy: 'taken_at',
   },
   tasks: {
     kind: 'task',
