@@ -22,6 +22,7 @@ export const FULL_ONLY = [
   'test/bench/race-run.test.ts',
   'test/bench/race.test.ts',
   'test/bench/suites.test.ts',
+  'test/contract/behind-pgbouncer.test.ts',
   'test/contract/lock-behind-others.test.ts',
   'test/contract/lock-order.test.ts',
   'test/contract/locks-on-cluster.test.ts',

@@ -1,4 +1,5 @@
-/** A PgBouncer on loopback in front of a Postgres: Debian's package `pgbouncer`. It serves its databases to any user. */
+/** A PgBouncer on loopback in front of a Postgres: the first `pgbouncer` on the PATH. It serves its databases to any user. */
+import { execFileSync } from 'node:child_process';
 import { chmod, writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
@@ -14,6 +15,12 @@ const IGNORED =
 /** @returns its path; null: it is not installed */
 export const findPgBouncer = (): string | null =>
   findProgram('pgbouncer', { folders: ['/usr/sbin', '/usr/bin'] });
+
+/** Whether it keeps prepared statements, which it does since 1.21 unless `max_prepared_statements` is 0. */
+export function keepsStatements(program: string): boolean {
+  const version = execFileSync(program, ['--version'], { encoding: 'utf8' });
+  return Number(/^PgBouncer 1\.(\d+)/.exec(version)?.[1]) >= 21;
+}
 
 export type PgBouncer = Awaited<ReturnType<typeof openPgBouncer>>;
 

@@ -2,7 +2,7 @@
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
-import { findPgBouncer, openPgBouncer } from '../../lab/servers/pgbouncer.ts';
+import { findPgBouncer, keepsStatements, openPgBouncer } from '../../lab/servers/pgbouncer.ts';
 import { choices } from '../../src/service/core.ts';
 import { opened } from '../support/opened.ts';
 import { runCommand } from '../support/service.ts';
@@ -77,10 +77,10 @@ const program = findPgBouncer();
 describe.skipIf(program === null)(`behind PgBouncer${program ? '' : ' (missing: install pgbouncer)'}`, () => {
   it('a pooler that keeps neither settings nor prepared statements is told apart', async () => {
     const folder = await temporaryFolder('stampede-test-pgbouncer-');
-    const settings = { pool_mode: 'transaction', max_prepared_statements: '0' };
-    await using pooler = await openPgBouncer(program!, owner, folder, settings).catch(() =>
-      openPgBouncer(program!, owner, folder, { pool_mode: 'transaction' }),
-    );
+    await using pooler = await openPgBouncer(program!, owner, folder, {
+      pool_mode: 'transaction',
+      ...(keepsStatements(program!) && { max_prepared_statements: '0' }),
+    });
     const { code, out, rows } = await check(pooler.url);
     expect(code).toBe(1);
     expect(rows['server and settings']).toMatch(/^problem/);

@@ -1,9 +1,13 @@
 /** What the promises need of a connection, on databases and roles that are configured otherwise, and behind a pooler. */
-import { execFileSync } from 'node:child_process';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
-import { findPgBouncer, openPgBouncer, type PgBouncer } from '../../lab/servers/pgbouncer.ts';
+import {
+  findPgBouncer,
+  keepsStatements,
+  openPgBouncer,
+  type PgBouncer,
+} from '../../lab/servers/pgbouncer.ts';
 import { withPostgres } from '../../lab/servers/stores.ts';
 import { migrateStores } from '../../src/service/startup.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
@@ -140,14 +144,17 @@ it('?schema= has the tables, and every statement, in a schema of that name', asy
 const program = findPgBouncer();
 describe.skipIf(program === null)(`behind PgBouncer${program ? '' : ' (missing: install pgbouncer)'}`, () => {
   /** That keep no prepared statements. */
-  const settings = () =>
-    /1\.(1\d|20)\./.test(execFileSync(program!, ['--version'], { encoding: 'utf8' }))
-      ? { pool_mode: 'transaction' } // before 1.21 it never does
-      : { pool_mode: 'transaction', max_prepared_statements: '0' };
-  async function refusalBehind(own: Readonly<Record<string, string>>): Promise<string> {
+  const settings = () => ({
+    pool_mode: 'transaction',
+    ...(keepsStatements(program!) && { max_prepared_statements: '0' }), // older ones do not know it
+  });
+  async function refusalBehind(
+    own: Readonly<Record<string, string>>,
+    url = stores.ownerUrl,
+  ): Promise<string> {
     const folder = await temporaryFolder('stampede-test-pgbouncer-');
-    await using server: PgBouncer = await openPgBouncer(program!, asRole(stores.ownerUrl), folder, own);
-    return await refusal(server.url, stores.ownerUrl);
+    await using server: PgBouncer = await openPgBouncer(program!, asRole(url), folder, own);
+    return await refusal(server.url, url);
   }
 
   it('a start names the statements that give the role what the pooler drops', async () => {
@@ -159,6 +166,15 @@ describe.skipIf(program === null)(`behind PgBouncer${program ? '' : ' (missing: 
       for (const statement of statements) await client.query(statement);
     });
     expect(await refusalBehind({ pool_mode: 'session' })).toBe('none');
+  });
+
+  it('the statement for the schema of a URL names that schema', async () => {
+    const url = await database('TEMPLATE template0');
+    const start = () => refusalBehind({ pool_mode: 'session' }, like(url, 'schema=shop'));
+    const [statement] = /ALTER ROLE \S+ SET search_path = .*(?=;)/.exec(await start())!;
+    await stores.sql.query(statement);
+    expect(await start()).toBe('none');
+    await stores.sql.query(`ALTER ROLE ${role} RESET search_path`);
   });
 
   it('a pooler that keeps no prepared statements is refused', async () => {

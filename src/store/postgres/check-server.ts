@@ -94,7 +94,9 @@ async function wrongSettings(
   const wrong = rows.filter(({ name, value }) => !isAsNeeded(name, value, needed[name]!));
   if (wrong.length === 0) return [];
   const found = wrong.map(({ name, value }) => `${name} = '${value}'`).join(', ');
-  const statements = wrong.map(({ name }) => `\n  ALTER ROLE ${role} SET ${name} = '${needed[name]}';`);
+  // A list in quotes would be one name with quotes.
+  const literal = (name: string) => (name === 'search_path' ? needed[name] : `'${needed[name]}'`);
+  const statements = wrong.map(({ name }) => `\n  ALTER ROLE ${role} SET ${name} = ${literal(name)};`);
   const cause = isPooled
     ? 'A pooler drops the settings that a connection sends, and the role has others'
     : 'DATABASE_URL or the role has settings with which the service cannot keep its promises';

@@ -76,6 +76,6 @@ export const neededSettings = (choices: Choices): Readonly<Record<string, string
 
 /** @param value as pg_settings has it */
 export function isAsNeeded(name: string, value: string, needed: string): boolean {
-  const bare = (text: string) => text.replaceAll('"', '');
+  const bare = (text: string) => text.replace(/^"(.*)"$/, '$1');
   return EQUIVALENT[name]?.test(value) ?? bare(value) === bare(needed);
 }
