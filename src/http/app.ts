@@ -30,7 +30,7 @@ export function createApp(context: HttpContext): Express {
     if (mistake === null) next();
     else sendProblem(res.set('Connection', 'close'), problemBody('invalid-request', mistake));
   });
-  // Purchases that purchase-listener.ts does not handle come first: they need no middleware for browsers.
+  // Purchases that purchase/listener.ts does not handle come first: they need no middleware for browsers.
   app.use(routerWith(({ by }) => by === 'ticket'));
   // Most answers are a customer's own; a cache in between may ignore Authorization. Other routes say otherwise.
   app.use((_req, res, next) => {

@@ -3,7 +3,7 @@ import type { EventEmitter } from 'node:events';
 import type { RequestListener, Server } from 'node:http';
 import type { ClientAddresses } from '../access/client-address.ts';
 import type { TokenBuckets } from '../access/token-buckets.ts';
-import { problemReply, send } from './purchase/reply.ts';
+import { problemReply, send } from './problems.ts';
 
 export interface ClientLimits {
   readonly addresses: ClientAddresses;

@@ -1,4 +1,5 @@
 /** Errors as RFC 9457 problems. The slug at the end of `type` is stable and meant for programs. */
+import type { ServerResponse } from 'node:http';
 import type { Response } from 'express';
 import * as z from 'zod';
 import { limits } from '../config/limits.ts';
@@ -294,7 +295,7 @@ export const unknownSale = (saleId: number): ProblemError =>
   new ProblemError('unknown-sale', `Sale ${saleId} does not exist.`);
 
 /** `Retry-After` by the type of a problem, in seconds; others have none, or set it themselves. */
-export const retryAfterS: Readonly<Record<string, number>> = {
+const retryAfterS: Readonly<Record<string, number>> = {
   '/problems/busy': limits.retryAfterS,
   '/problems/unknown-outcome': limits.unknownRetryAfterS,
 };
@@ -303,4 +304,39 @@ export function sendProblem(res: Response, body: ProblemBody): Response {
   const afterS = retryAfterS[body.type];
   if (afterS !== undefined && !res.hasHeader('Retry-After')) res.setHeader('Retry-After', String(afterS));
   return res.status(body.status).type('application/problem+json').send(JSON.stringify(body));
+}
+
+/** A response that is written at once. */
+export interface Reply {
+  readonly status: number;
+  /** Names and values, alternating. */
+  readonly headers: string[];
+  /** ASCII, so that its length is also its length in bytes. */
+  readonly body: string;
+}
+
+export function send(res: ServerResponse, { status, headers, body }: Reply): void {
+  res.writeHead(status, headers).end(body);
+}
+
+export const problemReply = <S extends ProblemSlug>(
+  slug: S,
+  detail: string,
+  ...members: MembersArgument<S>
+): Reply => replyWith(problemBody(slug, detail, ...members));
+
+/** @param afterS for `Retry-After`, seconds; undefined: the problem has none */
+export function replyWith(problem: ProblemBody, afterS = retryAfterS[problem.type]): Reply {
+  const body = JSON.stringify(problem);
+  return {
+    status: problem.status,
+    headers: [
+      'Content-Type',
+      'application/problem+json; charset=utf-8',
+      'Content-Length',
+      String(Buffer.byteLength(body)),
+      ...(afterS === undefined ? [] : ['Retry-After', String(afterS)]),
+    ],
+    body,
+  };
 }

@@ -9,8 +9,7 @@ import type { ClientAddresses } from '../../access/client-address.ts';
 import type { Ticket, Tickets } from '../../access/ticket.ts';
 import type { TokenBuckets } from '../../access/token-buckets.ts';
 import type { StoreClock } from '../../store/late-requests.ts';
-import { problemBody } from '../problems.ts';
-import { problemReply, type Reply, replyWith } from './reply.ts';
+import { problemBody, problemReply, type Reply, replyWith } from '../problems.ts';
 
 export interface TicketGate {
   /**

@@ -7,7 +7,7 @@ import { ticketSchema } from '../answer-schemas.ts';
 import { tooMany } from '../callers.ts';
 import { json } from '../openapi-responses.ts';
 import { ProblemError, unknownSale } from '../problems.ts';
-import { invalidCode } from '../purchase/reply.ts';
+import { invalidCode } from '../purchase/listener.ts';
 import { tagged } from '../route.ts';
 import { ticketRequestSchema } from '../schemas.ts';
 

@@ -9,8 +9,13 @@ import { createApp } from '../../../src/http/app.ts';
 import { readAssets } from '../../../src/http/assets.ts';
 import type { HttpContext } from '../../../src/http/context.ts';
 import { createHttpServer } from '../../../src/http/node-server.ts';
-import { type AskedPurchase, purchaseIn, withOpening } from '../../../src/http/purchase/body.ts';
-import { purchaseListener, saleIdOf } from '../../../src/http/purchase/listener.ts';
+import {
+  type AskedPurchase,
+  purchaseIn,
+  purchaseListener,
+  saleIdOf,
+  withOpening,
+} from '../../../src/http/purchase/listener.ts';
 import { purchaseSchema, saleIdSchema } from '../../../src/http/schemas.ts';
 import type { Purchases } from '../../../src/orders/purchase.ts';
 
