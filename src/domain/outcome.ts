@@ -112,6 +112,11 @@ export interface Accepted {
   readonly durable: boolean;
 }
 
+/** The outcome for a customer who got the units. */
+export function accepted({ orderId, saleId, userId, quantity }: Attempt): Accepted {
+  return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending', quantity }, durable: true };
+}
+
 /** The customer had an order already. */
 export interface Replayed extends Omit<Accepted, 'kind'> {
   readonly kind: 'replayed';

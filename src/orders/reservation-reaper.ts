@@ -24,8 +24,8 @@ import type { SaleDigest, SaleMirror } from '../store/redis/sale-mirror.ts';
 import { termsOf } from '../store/redis/sale-records.ts';
 import type { Backlog } from './backlog.ts';
 import { differs, repair } from './drift.ts';
-import { carryOut, fateOf } from './fate.ts';
 import type { OrderCommitter } from './order-committer.ts';
+import { carryOut, fateOf } from './settlement.ts';
 
 export interface ReaperContext {
   readonly mirror: SaleMirror;

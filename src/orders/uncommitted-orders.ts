@@ -5,7 +5,7 @@
 import type { Order } from '../domain/order.ts';
 import type { OrderTable } from '../store/postgres/orders.ts';
 import type { SaleMirror } from '../store/redis/sale-mirror.ts';
-import { saleOf } from './order-id.ts';
+import { saleOf } from './purchase.ts';
 
 export interface UncommittedOrders {
   /**

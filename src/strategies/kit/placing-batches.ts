@@ -16,19 +16,11 @@ import type { NotProcessed } from '../../concurrency/micro-batcher.ts';
 import { SHARED, type SharedBatches, sharedBatches } from '../../concurrency/shared-batches.ts';
 import { limits } from '../../config/limits.ts';
 import type { Attempt } from '../../domain/order.ts';
-import type { Result } from '../../domain/outcome.ts';
+import { accepted, type Result } from '../../domain/outcome.ts';
 import { classifyPostgresError, isAnswer, isOfState } from '../../store/failures/postgres.ts';
 import { type BatchStatement, placeMany } from '../../store/postgres/insert-orders.ts';
 import { type Connection, type PostgresStore, sharedConnections } from '../../store/postgres/pool.ts';
-import {
-  accepted,
-  notPlaced,
-  type Placement,
-  type Placing,
-  placeInRounds,
-  RETRY,
-  type Tried,
-} from './placing.ts';
+import { notPlaced, type Placement, type Placing, placeInRounds, RETRY, type Tried } from './placing.ts';
 
 export interface PlacingBatchesOptions<M extends Attempt> extends Pick<Placing<M>, 'rejectionOf'> {
   /** Names the queue in traces. */

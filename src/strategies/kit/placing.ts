@@ -225,8 +225,3 @@ export function existing({ saleId, userId, orderId }: Attempt, order: PlacedOrde
   const placed = { orderId: id, saleId, userId, status, quantity };
   return { kind: id === orderId ? 'accepted' : 'replayed', order: placed, durable: false };
 }
-
-/** The outcome for a customer who got the units. */
-export function accepted({ orderId, saleId, userId, quantity }: Attempt): Accepted {
-  return { kind: 'accepted', order: { orderId, saleId, userId, status: 'pending', quantity }, durable: true };
-}

@@ -8,9 +8,10 @@
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
+import { accepted } from '../../domain/outcome.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import { countSoldIfFree, insertOrder, lockNumber } from '../../store/postgres/purchases.ts';
-import { accepted, RETRY, type Tried } from '../kit/placing.ts';
+import { RETRY, type Tried } from '../kit/placing.ts';
 import { postgresStrategy, readAnswer } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 

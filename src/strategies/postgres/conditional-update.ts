@@ -11,9 +11,9 @@
  * commit of the same statement, without a round trip in between.
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
+import { accepted } from '../../domain/outcome.ts';
 import { insertIf, isOpen, placeOne } from '../../store/postgres/insert-orders.ts';
 import { ACTIVE } from '../../store/postgres/orders.ts';
-import { accepted } from '../kit/placing.ts';
 import { postgresStrategy } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 

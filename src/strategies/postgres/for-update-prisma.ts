@@ -6,10 +6,11 @@
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
+import { accepted } from '../../domain/outcome.ts';
 import type { Prisma } from '../../generated/prisma/client.ts';
 import { paymentDeadline } from '../../store/postgres/insert-orders.ts';
 import { SALE_STATE, type SaleState } from '../../store/postgres/purchases.ts';
-import { accepted, existing, type Tried } from '../kit/placing.ts';
+import { existing, type Tried } from '../kit/placing.ts';
 import { postgresStrategy, rejectionOf } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 

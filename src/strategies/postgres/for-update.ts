@@ -4,6 +4,7 @@
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { PlacedOrderColumns } from '../../domain/order.ts';
+import { accepted } from '../../domain/outcome.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import {
   countSold,
@@ -12,7 +13,7 @@ import {
   readSale,
   type SaleState,
 } from '../../store/postgres/purchases.ts';
-import { accepted, existing, type Tried } from '../kit/placing.ts';
+import { existing, type Tried } from '../kit/placing.ts';
 import { postgresStrategy, rejectionOf } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 

@@ -15,8 +15,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
+import { accepted } from '../../domain/outcome.ts';
 import { insertIf, placeOne } from '../../store/postgres/insert-orders.ts';
-import { accepted, type Tried } from '../kit/placing.ts';
+import type { Tried } from '../kit/placing.ts';
 import { postgresStrategy, readAnswer } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 

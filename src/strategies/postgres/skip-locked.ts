@@ -20,6 +20,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { shared } from '../../concurrency/coalesce.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
+import { accepted } from '../../domain/outcome.ts';
 import { once } from '../../store/postgres/idempotency.ts';
 import {
   COUNT_UNLESS_PAUSED,
@@ -30,7 +31,7 @@ import {
 } from '../../store/postgres/insert-orders.ts';
 import { ACTIVE } from '../../store/postgres/orders.ts';
 import { stockUnits } from '../../store/postgres/stock-units.ts';
-import { accepted, RETRY, type Tried } from '../kit/placing.ts';
+import { RETRY, type Tried } from '../kit/placing.ts';
 import { postgresStrategy, readAnswer } from '../kit/postgres-strategy.ts';
 import { restocked } from '../kit/restock.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';

@@ -5,9 +5,10 @@
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
+import { accepted } from '../../domain/outcome.ts';
 import { inTransaction } from '../../store/postgres/pool.ts';
 import { countSoldIfFree, insertOrder } from '../../store/postgres/purchases.ts';
-import { accepted, type Tried } from '../kit/placing.ts';
+import type { Tried } from '../kit/placing.ts';
 import { postgresStrategy } from '../kit/postgres-strategy.ts';
 import { ALL_GUARANTEES, type Strategy, type StrategyContext } from '../strategy.ts';
 
