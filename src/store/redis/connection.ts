@@ -13,9 +13,8 @@ import type { RedisClient } from '../../locks/clients.ts';
 import { clientOf } from './client.ts';
 import { type ConnectionOptions, redisCluster } from './cluster.ts';
 import { heldErrors } from './held-errors.ts';
-import { requestsBy } from './load-script.ts';
 import { missingRules, PROBE_KEY } from './permissions.ts';
-import { attemptScripts, type SaleScripts } from './sale-scripts.ts';
+import { attemptScripts, requestsBy, type SaleScripts } from './scripts.ts';
 import { type RedisServer, redisServer, type StoreServer } from './server.ts';
 
 export interface RedisStore {

@@ -11,7 +11,7 @@ import type { Redis } from 'ioredis';
 import { coalesce, shared } from '../../concurrency/coalesce.ts';
 import type { OrderTable } from '../postgres/orders.ts';
 import type { RedisEpochs } from './epochs.ts';
-import type { SaleKeys } from './sale-keys.ts';
+import type { SaleKeys } from './sale-records.ts';
 
 /** @param keys the keys of a sale */
 export function lastCopies(

@@ -7,8 +7,8 @@ import { retryMs } from '../../locks/adapters/timing.ts';
 import type { RedlockServer } from '../../locks/clients.ts';
 import { LockSetupError } from '../../locks/lock.ts';
 import { heldErrors } from './held-errors.ts';
-import { requestsBy } from './load-script.ts';
 import { missingRules, OF_A_LOCK, PROBE_KEY } from './permissions.ts';
+import { requestsBy } from './scripts.ts';
 
 type OnError = (doing: string, error: unknown, details?: object) => void;
 

@@ -21,10 +21,19 @@ import type { OrderTable } from '../postgres/orders.ts';
 import type { RedisStore } from './connection.ts';
 import type { FoundServer, RedisEpochs } from './epochs.ts';
 import { lastCopies } from './last-copy.ts';
-import { defineScript } from './load-script.ts';
-import { callsFor, keysOf, lastEpochOf, type SaleKeys, unitKeys } from './sale-keys.ts';
-import { madeAtMs, memberOf, readMember, versionedTerms } from './sale-records.ts';
+import {
+  callsFor,
+  keysOf,
+  lastEpochOf,
+  madeAtMs,
+  memberOf,
+  readMember,
+  type SaleKeys,
+  unitKeys,
+  versionedTerms,
+} from './sale-records.ts';
 import { membersOf, takeSnapshot } from './sale-snapshot.ts';
+import { defineScript } from './scripts.ts';
 
 /** Times that a load begins again because the sale was loaded elsewhere meanwhile. */
 const LOAD_TRIES = 5;

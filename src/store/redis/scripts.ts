@@ -5,13 +5,41 @@
  * because Redis may execute the command until the deadline. The others throw what ioredis throws.
  */
 import type { Redis } from 'ioredis';
+import { trace } from '../../concurrency/trace.ts';
 import { limits } from '../../config/limits.ts';
 import type { Attempt } from '../../domain/order.ts';
 import type { NotOpen, Unanswered } from '../../domain/outcome.ts';
-import { hasNoEffect } from '../failures/redis.ts';
-import { defineScript } from './load-script.ts';
-import { type SaleKeys, unitKeys } from './sale-keys.ts';
+import { scriptText } from '../../locks/adapters/scripts.ts';
+import type { Call, Reply } from '../../locks/clients.ts';
+import { expectedRedisFailure, hasNoEffect } from '../failures/redis.ts';
+import { type SaleKeys, unitKeys } from './sale-records.ts';
 import type { RedisServer } from './server.ts';
+
+/** What the adapter of the locks needs to send commands and scripts on a connection. */
+export const requestsBy = (redis: Redis) => ({
+  redis,
+  script: (name: string, numberOfKeys: number) => defineScript(redis, name, numberOfKeys),
+  explain: expectedRedisFailure,
+});
+
+/**
+ * Loads a script from lua/ and defines it as a command on one connection. ioredis sends a script's hash, and its text when the server does not
+ * know it (after a restart), so a call does not depend on Redis's script cache.
+ * @param numberOfKeys undefined: it is the call's first argument
+ */
+export function defineScript<R extends Reply = Reply>(
+  redis: Redis,
+  name: string,
+  numberOfKeys?: number,
+): Call<R> {
+  const command = `${name}/${numberOfKeys ?? 'n'}`; // a script may be called with different numbers of keys
+  redis.defineCommand(command, {
+    ...(numberOfKeys !== undefined && { numberOfKeys }),
+    lua: scriptText(name),
+  });
+  const call = (redis as unknown as Record<string, Call<R>>)[command]!;
+  return (...keysAndArguments) => trace({ name }, () => call.apply(redis, keysAndArguments));
+}
 
 export type ReserveReply =
   | readonly ['reserved' | 'held', orderId: string, reservedAt: string]

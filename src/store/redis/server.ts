@@ -22,26 +22,18 @@ let lastId = 0;
 
 /** @param replicas that must have a reservation before it counts: see `REDIS_WAIT` */
 export function redisServer(redis: Redis, replicas: number): RedisServer {
-  let connections = 0;
   const clock = storeClock(async () => {
     const [seconds, micros] = await redis.time();
     return Number(seconds) * 1_000 + Number(micros) / 1_000;
   });
   const lost = () => {
-    connections++;
+    server.connections++;
     clock.invalidate();
   };
   redis.on('close', lost);
-  return {
-    id: ++lastId,
-    redis,
-    clock,
-    lost,
-    replication: replicas > 0 ? waitingFor(redis, replicas) : null,
-    get connections() {
-      return connections;
-    },
-  };
+  const replication = replicas > 0 ? waitingFor(redis, replicas) : null;
+  const server = { id: ++lastId, redis, clock, lost, replication, connections: 0 };
+  return server;
 }
 
 /** A server that has sales. */

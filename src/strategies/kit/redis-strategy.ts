@@ -25,15 +25,14 @@ import type { Lease } from '../../locks/lock.ts';
 import { expectedFailure } from '../../store/failures/any-store.ts';
 import { classifyPostgresError } from '../../store/failures/postgres.ts';
 import { classifyRedisError, expectedRedisFailure } from '../../store/failures/redis.ts';
-import type { SaleInEpoch, SaleKeys } from '../../store/redis/sale-keys.ts';
 import {
   claimEndMs,
   createSaleMirror,
   type SaleMirror,
   withFirstClaim,
 } from '../../store/redis/sale-mirror.ts';
-import { reservationOf } from '../../store/redis/sale-records.ts';
-import type { CounterUnits, Fence } from '../../store/redis/sale-scripts.ts';
+import { reservationOf, type SaleInEpoch, type SaleKeys } from '../../store/redis/sale-records.ts';
+import type { CounterUnits, Fence } from '../../store/redis/scripts.ts';
 import type { RedisStrategyContext, Strategy } from '../strategy.ts';
 import { restock } from './restock.ts';
 

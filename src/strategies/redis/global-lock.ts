@@ -7,7 +7,7 @@ import type { StrategyDescription } from '../../domain/guarantees.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { type StepInRedis, shortage } from '../../domain/outcome.ts';
 import { type Lease, using } from '../../locks/lock.ts';
-import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
+import type { SaleInEpoch } from '../../store/redis/sale-records.ts';
 import {
   deductUnderLease,
   LEASE_LOST,

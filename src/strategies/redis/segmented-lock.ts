@@ -21,7 +21,7 @@ import { type StepInRedis, shortage } from '../../domain/outcome.ts';
 import { homeSegment, type Part, partsOf } from '../../domain/segments.ts';
 import { usingAll } from '../../locks/all-of.ts';
 import type { Lease } from '../../locks/lock.ts';
-import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
+import type { SaleInEpoch } from '../../store/redis/sale-records.ts';
 import {
   deductUnderLease,
   NOT_LOADED,

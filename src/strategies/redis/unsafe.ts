@@ -12,7 +12,7 @@ import { type StepInRedis, shortage } from '../../domain/outcome.ts';
 import { isBeyondLimit } from '../../store/failures/postgres.ts';
 import { insertOrders, ONE_ORDER, placeOne } from '../../store/postgres/insert-orders.ts';
 import { findActive } from '../../store/postgres/purchases.ts';
-import type { SaleInEpoch } from '../../store/redis/sale-keys.ts';
+import type { SaleInEpoch } from '../../store/redis/sale-records.ts';
 import { readAnswer } from '../kit/postgres-strategy.ts';
 import { readSaleInRedis, redisStrategy } from '../kit/redis-strategy.ts';
 import type { RedisStrategyContext, Strategy } from '../strategy.ts';
