@@ -65,7 +65,7 @@ for key = 1, #KEYS, 3 do
     elseif left <= 0 then
       lines[n] = 'sold-out'
     elseif left < quantity then
-      lines[n] = 'not-enough ' .. string.format('%.0f', left)
+      lines[n] = 'not-enough-units ' .. string.format('%.0f', left)
     elseif isLate then
       lines[n] = 'late'
     else

@@ -17,7 +17,7 @@
 --   {'reserved', order id, reserved at}   the units were taken, now or by an earlier request of this attempt
 --   {'held', order id, reserved at}       the customer has an earlier order
 --   {'sold-out'} {'not-started'} {'ended'} {'paused'}
---   {'not-enough', free}                  fewer units are free
+--   {'not-enough-units', free}            fewer units are free
 --   {'over-limit', most}                  an order may have at most that many
 --   {'late'}                              the deadline has passed
 --   {'not-loaded'}                        the sale is not in Redis, or from another epoch
@@ -40,7 +40,7 @@ if quantity > 1 then
   if quantity > tonumber(state[6]) then return {'over-limit', state[6]} end
 end
 if free <= 0 then return {'sold-out'} end
-if free < quantity then return {'not-enough', state[1]} end
+if free < quantity then return {'not-enough-units', state[1]} end
 if nowMs >= tonumber(ARGV[4]) then return {'late'} end
 
 local instant = string.format('%.0f', nowMs)

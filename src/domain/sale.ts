@@ -49,6 +49,14 @@ export interface VersionedTerms extends SaleTerms {
   readonly version: number;
 }
 
+/** A sale without a free unit. */
+export interface SoldOut {
+  /** Grows whenever a unit or a buyer is added. */
+  readonly generation: string;
+  /** Until its end; infinite: it has none. */
+  readonly sellsForMs: number;
+}
+
 /** Units that can be sold. */
 export function freeUnits({ remaining }: Sale): number {
   return Math.max(0, remaining);

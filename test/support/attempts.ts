@@ -3,7 +3,8 @@ import { expect } from 'vitest';
 import type { Attempt } from '../../src/domain/order.ts';
 import type { ClaimedReservation } from '../../src/domain/outcome.ts';
 import type { RedisStore } from '../../src/store/redis/connection.ts';
-import { claimEndMs, type SaleMirror, withFirstClaim } from '../../src/store/redis/sale-mirror.ts';
+import type { SaleMirror } from '../../src/store/redis/sale-mirror.ts';
+import { claimEndMs, withFirstClaim } from '../../src/store/redis/sale-records.ts';
 
 export function attemptOf(saleId: number, userId: string, quantity = 1): Attempt {
   return { saleId, userId, orderId: crypto.randomUUID(), quantity };

@@ -15,15 +15,16 @@ import { bySale } from '../../domain/by-sale.ts';
 import { FailureError } from '../../domain/failure.ts';
 import type { Attempt, MirrorChange } from '../../domain/order.ts';
 import type { ClaimedReservation, Reservation } from '../../domain/outcome.ts';
-import type { Sale } from '../../domain/sale.ts';
+import type { Sale, SoldOut } from '../../domain/sale.ts';
 import { homeSegment } from '../../domain/segments.ts';
 import type { OrderTable } from '../postgres/orders.ts';
 import type { RedisStore } from './connection.ts';
-import type { FoundServer, RedisEpochs } from './epochs.ts';
+import type { RedisEpochs } from './epochs.ts';
 import { lastCopies } from './last-copy.ts';
 import {
   callsFor,
-  keysOf,
+  claimEndMs,
+  keysWith,
   lastEpochOf,
   madeAtMs,
   memberOf,
@@ -37,8 +38,6 @@ import { defineScript } from './scripts.ts';
 
 /** Times that a load begins again because the sale was loaded elsewhere meanwhile. */
 const LOAD_TRIES = 5;
-/** Sales whose keys are cached. */
-const MAX_CACHED_KEYS = 10_000;
 
 export type SaleMirror = ReturnType<typeof createSaleMirror>;
 
@@ -74,29 +73,6 @@ type DigestReply = readonly [
   ...counts: number[],
 ];
 
-/** A sale without a unit. */
-export interface SoldOut {
-  readonly generation: string;
-  /** Until its end; infinite: it has none. */
-  readonly sellsForMs: number;
-}
-
-/** The end of a claim made by a command that is sent after this call, on `performance.now()`'s clock. */
-export function claimEndMs(): number {
-  return performance.now() + limits.claimMs - limits.claimMarginMs;
-}
-
-/** A reservation with the first claim: that of the attempt that made it. @param epoch in which it was made */
-export function withFirstClaim(
-  reservation: Reservation,
-  untilMs: number,
-  epoch: number | null = null,
-): ClaimedReservation {
-  const { saleId, userId, orderId, quantity, reservedAt } = reservation; // on the hot path, where a spread is slow
-  const claimedAtMs = madeAtMs(reservation);
-  return { saleId, userId, orderId, quantity, reservedAt, claimedAtMs, untilMs, isFirst: true, epoch };
-}
-
 /**
  * @param segments how many counters a sale has; 0 for a single one
  * @param keepsReservations whether an answer may depend on a reservation that Postgres does not have (CONFIRM=accepted). A load
@@ -121,18 +97,7 @@ export function createSaleMirror(
   const setTerms = defineScript<number>(redis, 'sale/set-terms', 1);
   const scanSales = defineScript<readonly DigestReply[]>(redis, 'sale/scan-sales');
 
-  const cached = new Map<number, SaleKeys>();
-  /** Every attempt needs them. The cache is emptied when it is full. */
-  const keys = (saleId: number): SaleKeys => {
-    let made = cached.get(saleId);
-    if (made === undefined) {
-      if (cached.size >= MAX_CACHED_KEYS) cached.clear();
-      made = keysOf(saleId, segments);
-      cached.set(saleId, made);
-    }
-    return made;
-  };
-
+  const keys = keysWith(segments);
   const copyOf = (saleId: number) => epochs.foundOf(keys(saleId).state);
   const findCopy = (saleId: number) => epochs.current(keys(saleId).state);
   const epochOf = async (saleId: number) => (await findCopy(saleId)).epoch;
@@ -161,10 +126,6 @@ export function createSaleMirror(
     checkEpochs: () => epochs.check(),
     /** The copy of a sale that this process uses now; null: it is not known, or not connected. */
     copyOf,
-    /** The same, which is looked for. @throws as `epoch` does */
-    findCopy,
-    /** Whether a command that was sent to a copy after it was found, and is answered, went to it. */
-    isStill: (saleId: number, copy: FoundServer) => epochs.isStill(keys(saleId).state, copy),
     /**
      * Loads the sale from Postgres unless it is loaded.
      * @param seen replaces the copy of which this is a digest, unless it has a reservation or anything has happened in it since

@@ -2,8 +2,9 @@
  * How a sale is written in Redis: its keys, its terms, its reservations and its buyers. See lua/sale/reserve.lua and load.lua. What the keys
  * hold: docs/reference/data.md.
  */
+import { limits } from '../../config/limits.ts';
 import type { Attempt } from '../../domain/order.ts';
-import type { Reservation } from '../../domain/outcome.ts';
+import type { ClaimedReservation, Reservation } from '../../domain/outcome.ts';
 import type { Offer, SaleTerms, VersionedTerms } from '../../domain/sale.ts';
 
 /** The keys of one sale; they share a hash tag, and so a cluster slot. */
@@ -22,8 +23,27 @@ export interface SaleKeys {
   readonly restocks: string;
 }
 
-/** @param segments how many counters a sale has; 0 for a single one */
-export function keysOf(saleId: number, segments: number): SaleKeys {
+/** Sales whose keys are cached. */
+const MAX_CACHED_KEYS = 10_000;
+
+/**
+ * Every attempt needs the keys of its sale. They are cached; the cache is emptied when it is full.
+ * @param segments how many counters a sale has; 0 for a single one
+ */
+export function keysWith(segments: number): (saleId: number) => SaleKeys {
+  const cached = new Map<number, SaleKeys>();
+  return (saleId) => {
+    let made = cached.get(saleId);
+    if (made === undefined) {
+      if (cached.size >= MAX_CACHED_KEYS) cached.clear();
+      made = keysOf(saleId, segments);
+      cached.set(saleId, made);
+    }
+    return made;
+  };
+}
+
+function keysOf(saleId: number, segments: number): SaleKeys {
   const prefix = `stampede:{sale:${saleId}}`;
   const keys = {
     state: `${prefix}:state`,
@@ -113,4 +133,20 @@ export function readMember(saleId: number, member: string): Reservation {
 /** When a reservation was made, milliseconds since 1970. */
 export function madeAtMs({ reservedAt }: Pick<Reservation, 'reservedAt'>): number {
   return Number.parseInt(reservedAt, 10);
+}
+
+/** The end of a claim made by a command that is sent after this call, on `performance.now()`'s clock. */
+export function claimEndMs(): number {
+  return performance.now() + limits.claimMs - limits.claimMarginMs;
+}
+
+/** A reservation with the first claim: that of the attempt that made it. @param epoch in which it was made */
+export function withFirstClaim(
+  reservation: Reservation,
+  untilMs: number,
+  epoch: number | null = null,
+): ClaimedReservation {
+  const { saleId, userId, orderId, quantity, reservedAt } = reservation; // on the hot path, where a spread is slow
+  const claimedAtMs = madeAtMs(reservation);
+  return { saleId, userId, orderId, quantity, reservedAt, claimedAtMs, untilMs, isFirst: true, epoch };
 }

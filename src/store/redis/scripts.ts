@@ -43,7 +43,7 @@ export function defineScript<R extends Reply = Reply>(
 
 export type ReserveReply =
   | readonly ['reserved' | 'held', orderId: string, reservedAt: string]
-  | readonly ['not-enough' | 'over-limit', units: string]
+  | readonly ['not-enough-units' | 'over-limit', units: string]
   | readonly ['sold-out' | NotOpen | 'not-loaded' | 'late'];
 export type FencedReadReply =
   | readonly ['loaded', units: string, buyer: string, ...terms: string[]]

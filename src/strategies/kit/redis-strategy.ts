@@ -25,13 +25,14 @@ import type { Lease } from '../../locks/lock.ts';
 import { expectedFailure } from '../../store/failures/any-store.ts';
 import { classifyPostgresError } from '../../store/failures/postgres.ts';
 import { classifyRedisError, expectedRedisFailure } from '../../store/failures/redis.ts';
+import { createSaleMirror, type SaleMirror } from '../../store/redis/sale-mirror.ts';
 import {
   claimEndMs,
-  createSaleMirror,
-  type SaleMirror,
+  reservationOf,
+  type SaleInEpoch,
+  type SaleKeys,
   withFirstClaim,
-} from '../../store/redis/sale-mirror.ts';
-import { reservationOf, type SaleInEpoch, type SaleKeys } from '../../store/redis/sale-records.ts';
+} from '../../store/redis/sale-records.ts';
 import type { CounterUnits, Fence } from '../../store/redis/scripts.ts';
 import type { RedisStrategyContext, Strategy } from '../strategy.ts';
 import { restock } from './restock.ts';
@@ -176,6 +177,7 @@ function resolver(
   decide: (attempt: Attempt, place: SaleInEpoch) => Promise<StepInRedis>,
 ): (attempt: Attempt) => Promise<Tried> {
   const loadOnce = loader(context, mirror);
+  const { epochs } = context;
 
   async function tryOnce(attempt: Attempt): Promise<Tried> {
     const { saleId } = attempt;
@@ -184,13 +186,13 @@ function resolver(
     let untilMs = 0;
     try {
       for (;;) {
-        const copy = mirror.copyOf(saleId) ?? (await mirror.findCopy(saleId));
+        const copy = epochs.foundOf(keys.state) ?? (await epochs.current(keys.state));
         epoch = copy.epoch;
         const isLeft =
           isAhead(context) && !mirror.isConfirmed(saleId, epoch) && !(await mirror.confirm(saleId));
         const decided = isLeft ? STALE : await decide(attempt, { keys, epoch });
         // The answer may come from another Redis than the one whose epoch it is: restored from a snapshot, promoted, or another copy.
-        const isStale = DECIDED.has(decided.kind) && !mirror.isStill(saleId, copy);
+        const isStale = DECIDED.has(decided.kind) && !epochs.isStill(keys.state, copy);
         if (isStale && decided.kind === 'reserved') return { step: RESERVED_ELSEWHERE, epoch };
         const step = isStale ? STALE : decided;
         if (step.kind !== 'retry') return { step, epoch };

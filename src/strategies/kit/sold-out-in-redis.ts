@@ -1,5 +1,6 @@
 /** What a sold-out latch reads in Redis, for the strategies that decide there. */
 import type { RedisStore } from '../../store/redis/connection.ts';
+import type { RedisEpochs } from '../../store/redis/epochs.ts';
 import type { SaleMirror } from '../../store/redis/sale-mirror.ts';
 import type { SoldOutSource } from './sold-out-latch.ts';
 
@@ -14,21 +15,19 @@ const PAGE = 1_000;
  */
 export function soldOutInRedis(
   { redis, connectionTo }: RedisStore,
-  mirror: Pick<SaleMirror, 'keys' | 'findCopy' | 'isStill' | 'loadedIn' | 'soldOut'>,
+  epochs: RedisEpochs,
+  mirror: Pick<SaleMirror, 'keys' | 'loadedIn' | 'soldOut'>,
 ): SoldOutSource {
   return {
     async states(saleIds) {
-      const asked = saleIds.map(async (id) => {
-        const copy = await mirror.findCopy(id);
-        return { id, copy, epoch: copy.epoch };
-      });
-      const sales = await Promise.all(asked);
+      const keys = saleIds.map((id) => mirror.keys(id).state);
+      const copies = await Promise.all(keys.map((key) => epochs.current(key)));
       const replies = await mirror.soldOut(saleIds);
       const loadedIn = await mirror.loadedIn(saleIds);
       return replies.map((reply, i) => {
-        const { id, copy, epoch } = sales[i]!;
-        const isStale = !mirror.isStill(id, copy); // of a Redis that was replaced meanwhile
-        return isStale || (loadedIn.get(id) ?? epoch) !== epoch ? null : reply;
+        const { epoch } = copies[i]!;
+        const isStale = !epochs.isStill(keys[i]!, copies[i]!); // of a Redis that was replaced meanwhile
+        return isStale || (loadedIn.get(saleIds[i]!) ?? epoch) !== epoch ? null : reply;
       });
     },
     async *customers(saleId) {

@@ -14,14 +14,9 @@
  * offers a returned unit within 100 ms; the process in which it returned does at once.
  */
 import { limits } from '../../config/limits.ts';
+import type { SoldOut } from '../../domain/sale.ts';
 import type { KnownSoldOut } from '../strategy.ts';
 import { BloomFilter } from './bloom-filter.ts';
-
-export interface SoldOut {
-  readonly generation: string;
-  /** Until its end; infinite: it has none. */
-  readonly sellsForMs: number;
-}
 
 /** Where the sales are. */
 export interface SoldOutSource {

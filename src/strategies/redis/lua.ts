@@ -79,7 +79,10 @@ export function create(context: RedisStrategyContext): RedisStrategy {
   const strategy = redisStrategy(context, description, 0, (attempt, place) =>
     submit(serverOf(place.keys.state).id, { attempt, place }),
   );
-  const knownSoldOut = soldOutLatch(soldOutInRedis(context.redis, strategy.mirror), context.onError);
+  const knownSoldOut = soldOutLatch(
+    soldOutInRedis(context.redis, context.epochs, strategy.mirror),
+    context.onError,
+  );
   return { ...strategy, knownSoldOut, maxBatch: limits.scriptBatchSize };
 }
 
@@ -96,7 +99,7 @@ function resultOf(attempt: Attempt, reply: ReserveReply): StepInRedis {
       return LATE;
     case 'sold-out':
       return { kind: 'sold-out' };
-    case 'not-enough':
+    case 'not-enough-units':
       return { kind: 'not-enough-units', remaining: Number(reply[1]) };
     case 'over-limit':
       return { kind: 'over-limit', maxPerOrder: Number(reply[1]) };
