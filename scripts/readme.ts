@@ -7,7 +7,7 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { htmlReport } from '../bench/kit/report/html.ts';
 import { gridFile, pictureFile } from '../bench/kit/report/matrix.ts';
-import { comparisons, extraTables, ratiosTable, type Table } from '../bench/kit/report/table.ts';
+import type { Table } from '../bench/kit/report/table.ts';
 import { markdownReport, markdownTable } from '../bench/kit/report/text.ts';
 import { noiseText, originText } from '../bench/kit/report/words.ts';
 import type { Results } from '../bench/kit/results.ts';
@@ -197,11 +197,6 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
     race: () => raceResult(JSON.parse(readFileSync(new URL(`${folder}/race.json`, root), 'utf8'))),
     pick,
   },
-  'docs/explanation/experiments.md': {
-    points: () => measured('points', (one) => comparisons(one).slice(1)),
-    locks: () => measured('innodb', (one) => extraTables(one).slice(0, 1)),
-    rates: () => measured('innodb', (one) => comparisons(one).slice(1)),
-  },
   'docs/explanation/how-locks-fail.md': {
     matrix: () => measured('faults', (one) => [faultTable(one)]),
   },
@@ -211,10 +206,6 @@ const pages: Readonly<Record<string, Readonly<Record<string, () => string | null
   'docs/reference/api.md': { routes: routeTable, problems: problemTable },
   'docs/reference/strategies.md': { strategies: strategyTable },
   'docs/reference/locks.md': { capabilities: capabilityTable, flaws: flawTable },
-  'docs/reference/measurements.md': {
-    strategies: () => measured('strategies', comparisons),
-    limits: () => measured('limits', (one) => [ratiosTable(one)]),
-  },
 };
 
 function withBlock(page: string, text: string, name: string, content: string): string {
