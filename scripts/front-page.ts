@@ -13,8 +13,8 @@ interface Race {
 
 /** The strategies that the README names, and when to use each. */
 const CHOICES = {
-  lua: 'you run Redis: a rush for one sale or many, several processes',
-  'group-commit': 'Postgres alone: a rush for one sale or many',
+  'group-commit': 'the default: a rush for one sale or many, on Postgres alone',
+  lua: 'you run Redis: the same, with several processes',
   'conditional-update': 'Postgres alone, up to about a thousand orders a second: one short SQL statement',
   'skip-locked': 'each unit has to be a row, to which your own code adds a serial number or a key',
 } as const;
