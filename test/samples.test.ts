@@ -32,27 +32,15 @@ function patched(source: string, patch: string): string {
   return lines.join('\n');
 }
 
-/** Declares what a part of a function uses; a page that uses something else does not compile. */
-const around = (code: string) => `import type { Lock } from '../src/locks/lock.ts';
-interface Store {
-  write(page: number, options: { fence: number | null; signal: AbortSignal }): Promise<void>;
-}
-export async function sample(lock: Lock, request: { signal: AbortSignal }, pages: readonly number[], store: Store) {
-${code}
-  return null;
-}
-`;
-
 it('code compiles in the file that the page names, and passes the contract tests', {
   timeout: 1_800_000,
 }, async () => {
   await using copy = await copySources();
   const code = pages.flatMap(samplesOf).filter(({ language }) => /^(ts|diff)$/.test(language));
-  for (const [n, { file, language, code: pasted }] of code.entries()) {
-    const target = path.join(copy.folder, file ?? `test/sample-${n}.ts`);
-    const isPart = file === undefined && !/^(import|export) /m.test(pasted);
+  for (const { file, language, code: pasted } of code) {
+    const target = path.join(copy.folder, file!);
     if (language === 'diff') writeFileSync(target, patched(readFileSync(target, 'utf8'), pasted));
-    else writeFileSync(target, isPart ? around(pasted) : pasted);
+    else writeFileSync(target, pasted);
   }
   const run = (...command: [string, ...string[]]) => execute(copy.folder, { NO_COLOR: '1' }, ...command);
   await run('npm', 'run', 'check');
