@@ -3,7 +3,8 @@ import type { EventEmitter } from 'node:events';
 import type { RequestListener, Server } from 'node:http';
 import type { ClientAddresses } from '../access/client-address.ts';
 import type { TokenBuckets } from '../access/token-buckets.ts';
-import { problemReply, send } from './problems.ts';
+import { problemReply } from './problems.ts';
+import { send } from './purchase/listener.ts';
 
 export interface ClientLimits {
   readonly addresses: ClientAddresses;

@@ -1,5 +1,4 @@
 /** Errors as RFC 9457 problems. The slug at the end of `type` is stable and meant for programs. */
-import type { ServerResponse } from 'node:http';
 import type { Response } from 'express';
 import * as z from 'zod';
 import { limits } from '../config/limits.ts';
@@ -313,10 +312,6 @@ export interface Reply {
   readonly headers: string[];
   /** ASCII, so that its length is also its length in bytes. */
   readonly body: string;
-}
-
-export function send(res: ServerResponse, { status, headers, body }: Reply): void {
-  res.writeHead(status, headers).end(body);
 }
 
 export const problemReply = <S extends ProblemSlug>(

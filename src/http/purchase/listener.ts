@@ -17,7 +17,7 @@ import type { Ticket } from '../../access/ticket.ts';
 import { limits } from '../../config/limits.ts';
 import type { Outcome, PlacedOrder } from '../../domain/outcome.ts';
 import type { Opening, Purchases } from '../../orders/purchase.ts';
-import { busy, ProblemError, problemReply, type Reply, replyWith, send } from '../problems.ts';
+import { busy, ProblemError, problemReply, type Reply, replyWith } from '../problems.ts';
 import { parse } from '../requests.ts';
 import { purchaseSchema, ticketPurchaseSchema, USER_ID } from '../schemas.ts';
 import type { TicketGate } from './ticket-gate.ts';
@@ -232,6 +232,10 @@ function cached<K>(replies: Map<K, Reply>, key: K, make: () => Reply): Reply {
     replies.set(key, reply);
   }
   return reply;
+}
+
+export function send(res: ServerResponse, { status, headers, body }: Reply): void {
+  res.writeHead(status, headers).end(body);
 }
 
 export function replyOf(saleId: number, outcome: Outcome): Reply {

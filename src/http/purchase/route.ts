@@ -1,11 +1,10 @@
 /** `POST /sales/{saleId}/orders` on Express, for requests in a form that listener.ts does not handle. */
 import { placedOrderSchema } from '../answer-schemas.ts';
 import { json, location } from '../openapi-responses.ts';
-import { send } from '../problems.ts';
 import { optionalBody, parse } from '../requests.ts';
 import { tagged } from '../route.ts';
 import { purchaseSchema, ticketPurchaseSchema } from '../schemas.ts';
-import { openingBy, replyOf, withOpening } from './listener.ts';
+import { openingBy, replyOf, send, withOpening } from './listener.ts';
 
 export const placeOrder = tagged('Orders')('post /sales/{saleId}/orders', 'ticket', {
   summary: 'Buy one unit, or several at once',
