@@ -3,11 +3,10 @@
  *
  *   take ──▶ queue, in the order of arrival ──▶ one statement and one commit for all who wait ──▶ their turns
  *
- * A process has one statement for all sales in flight, and one for each sale that has its batch: see shared-batches.ts. More of them would
+ * A process has one statement for all sales in flight, and one for each sale that has its batch: see `sharedBatches`. More of them would
  * only wait for the sale's row.
  */
-import type { NotProcessed } from '../concurrency/micro-batcher.ts';
-import { SHARED, sharedBatches } from '../concurrency/shared-batches.ts';
+import { type NotProcessed, SHARED, sharedBatches } from '../concurrency/micro-batcher.ts';
 import { limits } from '../config/limits.ts';
 import { FailureError } from '../domain/failure.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';

@@ -12,8 +12,12 @@
  * waits there, and the next one grows meanwhile; more of them would be smaller, and cost more for an order. A batch in which Postgres rejects one order, for another reason than the state of its sale, is split in
  * halves, so that it fails no other.
  */
-import type { NotProcessed } from '../../concurrency/micro-batcher.ts';
-import { SHARED, type SharedBatches, sharedBatches } from '../../concurrency/shared-batches.ts';
+import {
+  type NotProcessed,
+  SHARED,
+  type SharedBatches,
+  sharedBatches,
+} from '../../concurrency/micro-batcher.ts';
 import { limits } from '../../config/limits.ts';
 import type { Attempt } from '../../domain/order.ts';
 import { accepted, type Result } from '../../domain/outcome.ts';
