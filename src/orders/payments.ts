@@ -9,20 +9,16 @@
  *                  recorded as unmatched             ├──cancelled──▶ refund-due, the same way
  *                                                    └──refund-due──▶ another payment: a task refunds it
  *
- * So each payment is kept once, or refunded once. A repeat must not look like another payment: the row of a notification is kept as
- * long as its order; an id that a provider's name was added to, or taken from, is the same id; and a payment of an order of which no
- * effective notification is known (an earlier version deleted it) counts as a repeat.
- *
- * A payment is unmatched when no repeat can help: it is recorded and answered, because providers repeat what is refused for days, and
- * then send no more. A repeat is judged again: it takes effect once its order exists, and the record is deleted. An order that is
+ * So each payment is kept once, or refunded once; docs/reference/api.md, "Payments", says what is repeated, and what is unmatched. The row of a
+ * notification is kept as long as its order; an id that a provider's name was added to, or taken from, is the same id; and a payment of an
+ * order of which no effective notification is known (an earlier version deleted it) counts as a repeat. A payment of an order that is
  * reserved and not committed yet is answered busy.
  *
- * All of an effect is one transaction, which also inserts the notification: an acknowledged notification has taken effect. Where Redis
- * decides, the units and the customer of an expired order are taken there first, in one step: units that are free in Postgres may be
- * reserved, and the customer may have a reservation, with CONFIRM=accepted one that was answered with 202. The transaction locks the
- * order's changes in the outbox before: a release that is published after that step would free the units again. Units that a try took and
- * did not use are released through the outbox, unless another try has used them: it may have revived the order since. While Redis is
- * unavailable, Postgres alone decides; with CONFIRM=accepted the answer is busy, because the units may belong to a 202.
+ * All of an effect is one transaction, which also inserts the notification. Where Redis decides, the units and the customer of an expired order
+ * are taken there first, in one step (docs/explanation/consistency.md, "From Postgres to Redis: the outbox"). The transaction locks the order's
+ * changes in the outbox before: a release that is published after that step would free the units again. Units that a try took and did not use
+ * are released through the outbox, unless another try has revived the order with them. While Redis is unavailable, Postgres alone decides; with
+ * CONFIRM=accepted the answer is busy, because the units may belong to a 202.
  */
 import type pg from 'pg';
 import type { Attempt, Order, OrderStatus } from '../domain/order.ts';

@@ -1,12 +1,9 @@
 /**
  * The reservation reaper: commits or releases abandoned reservations, and repairs the drift of a mirror.
  *
- * Most sales need nothing; one script call checks many at once. A reservation whose claim has ended is abandoned: the reaper
- * claims it, and commits it or, when Postgres rejects it, releases it. A sale whose mirror differs from Postgres is compared
- * again and, when nothing is in progress, repaired: a process that died between its writes to the two stores can leave units
- * that neither store sells. Terms that were changed in Postgres are taken over. A running sale always seems to differ, because the stores are read one after the other, so only a
- * sale that looks the same in two passes is compared. Thousands of running sales, or one with a million buyers, then cost a
- * pass only the scan; a difference is harmless until Redis has sold out, and by then nothing changes any more.
+ * One script call checks many sales. A reservation whose claim has ended is abandoned: the reaper claims it, and commits it or, when Postgres
+ * rejects it, releases it. Terms that were changed in Postgres are taken over. A sale whose mirror differs from Postgres in two passes, and
+ * looks the same in both, is compared again and, when nothing is in progress, loaded again: docs/explanation/consistency.md, "Drift".
  *
  * Each pass first checks whether Postgres or Redis has failed over. Passes of several processes may overlap: each claims different
  * reservations.

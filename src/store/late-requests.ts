@@ -5,11 +5,9 @@
  *   sent ──answered──▶ known
  *    └──no answer──▶ unanswered ──the store's clock passes the deadline──▶ expired: it has taken effect by now, or never will
  *
- * Each request that takes a unit carries a deadline, which the store compares with its own clock when it executes the request.
- * Before an attempt retries, it waits until that deadline has passed. Redis runs a script at one instant, so nothing more is
- * needed there. A Postgres statement takes time: after it has passed the check, its process may freeze before the commit.
- * `setBarrier` resolves this with the row of the sale. Each statement that places an order updates this row, and evaluates
- * `before_deadline` on the version of the row that it updates:
+ * Each request that takes a unit carries a deadline, which the store compares with its own clock when it executes the request. Before an
+ * attempt retries, it waits until that deadline has passed. In Postgres a statement may be frozen after that check, so `setBarrier` updates the
+ * row of the sale, which each statement that places an order updates, too; `before_deadline` is evaluated on the version that it updates:
  *
  *   it holds the row lock          the barrier waits for its end, and a later read finds its order
  *   it waits for the row lock      the barrier changes the row's version, so Postgres (READ COMMITTED) evaluates the statement's
@@ -18,11 +16,9 @@
  *
  * A transaction of several statements needs no deadline: only its COMMIT can be late, and it holds the row lock until then.
  *
- * The deadline is the store's time as this process estimates it, so clocks of different machines are never compared. The
- * estimate is never ahead of the store, because a deadline must not be later than the end of the claim that it enforces
- * (domain/outcome.ts). An estimate that is behind can make a request fail needlessly, and is then refreshed. Two things defeat
- * this: a store whose clock is set back after a barrier, for example by failover to a standby with another clock; and a suspended
- * machine, because the clock of a process does not count that time.
+ * The deadline is the store's time as this process estimates it, never ahead of the store: it must not be later than the end of the claim that
+ * it enforces (domain/outcome.ts). An estimate that is behind can make a request fail needlessly, and is then refreshed. What defeats a
+ * deadline: docs/explanation/consistency.md, "Late requests".
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { shared } from '../concurrency/coalesce.ts';

@@ -4,12 +4,9 @@
  *   (the transaction of a change inserts a row) ──▶ pending ──applied by Redis──▶ deleted
  *                                  ▲        └──no answer, or the process died: it stays──┘
  *
- * A change is published once it is replicated: a promoted standby must not lack what Redis has. Each is idempotent in Redis
- * (lua/sale/apply-change.lua, restock.lua), so a row is deleted after Redis has applied it. Changes to one order are
- * published in sequence. A change is applied to the copy of its sale that was loaded last, so a process that is connected to an old
- * primary leaves it to the others: a change of a sale that was loaded in a newer epoch is not deleted there. A sale that is not in Redis is loaded from Postgres, which includes the
- * change; a change whose sale is not loaded is kept for a while, in case a load began before the change. The search leaves out the sales of
- * changes that are kept for a moment, so that they do not hold up those behind them.
+ * A change is published once it is replicated, to the copy of its sale that was loaded last; each is idempotent in Redis (lua/sale/apply-change.lua,
+ * restock.lua), and those of one order are published in sequence: docs/explanation/consistency.md, "From Postgres to Redis: the outbox". The
+ * search leaves out the sales of changes that are kept for a moment, so that they do not hold up those behind them.
  */
 import type pg from 'pg';
 import type { LoopHealth } from '../concurrency/loop-health.ts';

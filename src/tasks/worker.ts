@@ -10,11 +10,8 @@
  *                                         retry after a delay that doubles each time; dead after the last attempt, or
  *                                         without a handler for the kind
  *
- * A worker claims no more than it can start at once: further tasks are free for other processes.
- *
- * The handler's deadline ends well before the task is reclaimed from a presumably dead worker (`processingMs`). Two workers
- * therefore handle one task at once only when the first was suspended in between, and then only one of their results is
- * stored. Effects outside Stampede may happen twice: see store/postgres/task-table.ts.
+ * The handler's deadline ends well before the task is reclaimed from a presumably dead worker (`processingMs`). Two workers therefore handle one
+ * task at once only when the first was suspended in between, and then only one of their results is stored.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { LoopHealth } from '../concurrency/loop-health.ts';

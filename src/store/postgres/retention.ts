@@ -1,15 +1,6 @@
 /**
- * Deletes rows older than RETENTION_DAYS, by the database's clock, that no guarantee depends on:
- *
- *   orders                 expired or cancelled, and closed that long ago. Active ones and those with a refund are kept: their
- *                          status ensures that a payment counts once
- *   payment_notifications  with their order: without the row, a repeat would look like another payment of it, which is refunded
- *   waitlist               joined that long ago
- *   sale_code_uses         taken that long ago, of sales that started for all that long ago. The count of the code keeps them
- *   tasks                  done that long ago. No task is added again, because each follows from a change of status, or from a
- *                          payment, that counts once
- *
- * A payment for a deleted order is unmatched, as one for an unknown order. Points, unmatched payments and the audit log are kept.
+ * Deletes rows older than RETENTION_DAYS, by the database's clock, that no guarantee depends on: docs/how-to/operate.md, "Keep the tables small",
+ * lists them. No task is added again after it was deleted, because each follows from a change of status, or from a payment, that counts once.
  *
  * Several processes may run this at once. A locked row is skipped; a row is deleted only if it is still old after it was locked. If
  * a foreign key in an operator's table prevents a deletion, the row is retried after a growing pause, and the others are still

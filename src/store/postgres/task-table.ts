@@ -16,10 +16,9 @@
  * updates nothing. Every `limits.tasks.attempts`th failed attempt is final; an operator's retry therefore grants a full new
  * round. All instants come from the database's clock.
  *
- * A process may die between any two arrows, and a claim may commit although its answer is lost. Such tasks stay in `processing`
- * until they are reclaimed after a timeout: nobody can know earlier that no worker has them. One gap remains in every outbox: a
- * worker that dies after the effect and before `done` leaves a task that is performed again. The receiver can detect that by
- * the idempotency key, which is the same for every attempt.
+ * A process may die between any two arrows, and a claim may commit although its answer is lost: such tasks stay in `processing` until they are
+ * reclaimed after a timeout. A worker that dies after the effect and before `done` leaves a task that is performed again, with the same
+ * idempotency key.
  *
  * Earlier versions put due tasks into a Redis stream and marked them `queued`. Nothing writes this state any more, but such
  * rows exist after an upgrade, and during a rolling restart; those that no earlier version claims return to `waiting`.

@@ -15,20 +15,14 @@
  *
  *   connected ──▶ no sale is confirmed ──Postgres says that a sale is loaded in this epoch──▶ confirmed: 202 may come before the commit
  *
- * In a cluster each server has its epoch. A sale whose slot moves to another server is in another epoch there.
+ * A process with another epoch than the sale's commits nothing and refuses nobody as `sold-out`: the sale's row in Postgres is the fence, as a
+ * token is between two holders of a lock (M. Kleppmann, "How to do distributed locking", 2016). Why, and what a load keeps:
+ * docs/explanation/consistency.md, "When Redis loses its data, or restores a snapshot".
  *
- * While a replica is promoted and the old primary still serves, two processes can use one each. What Postgres has of a sale is the fence
- * between them, as a token is between two holders of a lock (M. Kleppmann, "How to do distributed locking", 2016): a load waits for the
- * commits in progress and copies their orders, and later commits of the other process fail. That process also asks Postgres before it
- * refuses anyone as `sold-out`.
- *
- * A server is identified by its run id, which ends with the process, and by its replication id, which changes with each promotion:
- * a primary that becomes a replica and is promoted again keeps its run id, and has the data of another server. The replication id
- * also changes, without an effect on connections, when the first replica connects or when none did for an hour. Processes then
- * disagree for up to a second; the sales are loaded again. The data of a sale carries the epoch in which it was written. In
- * another epoch it is ignored, and the sale is loaded from Postgres again. FLUSHALL needs none of this: missing data cannot be
- * mistaken for current data. A promoted standby that replicated asynchronously may lack orders that Redis has; the timeline is a
- * number that grows with each promotion.
+ * A server is identified by its run id, which ends with the process, and by its replication id, which changes with each promotion: a primary
+ * that becomes a replica and is promoted again keeps its run id. The replication id also changes when the first replica connects, or when
+ * none did for an hour: processes then disagree for up to a second, and the sales are loaded again. The timeline of Postgres grows with each
+ * promotion of a standby, which may lack orders that Redis has. FLUSHALL needs none of this: missing data are not taken for current ones.
  */
 import { shared } from '../../concurrency/coalesce.ts';
 import { limits } from '../../config/limits.ts';

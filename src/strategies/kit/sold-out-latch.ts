@@ -10,8 +10,7 @@
  * bought: the customers that were read are complete, and every other one gets "sold out". Attempts of those customers are passed on to the
  * store, which knows their orders. They are kept in a Bloom filter, two bytes each; a false positive costs one request.
  *
- * A confirmation counts from the moment it was requested, for at most latchTtlMs: a process that was suspended asks first. So each process
- * offers a returned unit within 100 ms; the process in which it returned does at once.
+ * A confirmation counts from the moment it was requested, for at most latchTtlMs: a process that was suspended asks first.
  */
 import { limits } from '../../config/limits.ts';
 import type { SoldOut } from '../../domain/sale.ts';

@@ -6,9 +6,7 @@
  *     ├─ nothing counted ──▶ a read of the sale and the customer says why: rejected, or a repeat
  *     └─ another attempt of the customer was faster: the unique index fails the whole statement ──▶ a read finds its order
  *
- * A statement that waited for the row evaluates `sold < stock` again on the row's newest version. A repeat fails the condition
- * before it touches the row, unless its first order is younger than the statement. The row is locked from the UPDATE to the
- * commit of the same statement, without a round trip in between.
+ * A repeat fails the condition before it touches the row, unless its first order is younger than the statement.
  */
 import type { StrategyDescription } from '../../domain/guarantees.ts';
 import { accepted } from '../../domain/outcome.ts';

@@ -1,11 +1,9 @@
 /**
  * `group-commit`: attempts that arrive together are decided by one statement, which is one commit. It locks the rows of their
- * sales, gives the free units to the first arrivals, inserts their orders and points, and counts them. An order that asks for
- * more units than are left at its turn gets none, and those behind it may still fit: it could not be served later in this sale than now,
- * unless units return, and waiting for it would leave units unsold in front of customers who want them.
+ * sales, gives the free units to the first arrivals, inserts their orders and points, and counts them; an order that asks for more than are left
+ * at its turn gets none (docs/explanation/strategies.md, "group-commit").
  *
- * What was not placed is explained by one read, which alone can conclude "sold out"; a customer's second attempt in a batch finds the
- * order of the first. See kit/placing-batches.ts.
+ * What was not placed is explained by one read, which alone can conclude "sold out". See kit/placing-batches.ts.
  */
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';

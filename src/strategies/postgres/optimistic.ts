@@ -7,10 +7,6 @@
  *     ▼
  *   compare and set ──same version──▶ sold
  *     └──another attempt was faster──▶ a short wait, longer each time ──▶ read again …, at most RETRIES times ──▶ busy
- *
- * Nothing is locked between the two statements, so on one hot sale most attempts lose most rounds: every purchase and every
- * released unit changes the version. Losing proves nothing about the stock, so an attempt that lost too often gets `busy`,
- * never "sold out".
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { StrategyDescription } from '../../domain/guarantees.ts';

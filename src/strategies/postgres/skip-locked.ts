@@ -8,13 +8,7 @@
  *     │                                 └─ some of them are locked ──▶ take, waiting for rows ──▶ sold, or retry
  *     └─the CHECK fails: more rows than units ──▶ retry
  *
- * Finding too few rows proves nothing, because the holder of a lock may roll back: the answer is "sold out" only after the attempt
- * has read `sold = stock`. Rows are locked in their order, so that two attempts that wait do not deadlock.
- *
- * Attempts on one sale run in parallel until they count the units in the row of the sale, which is then locked only for the
- * commit. Counting in the same transaction keeps `sales.sold` exact at every instant for its readers, for the fence and for
- * other strategies. Without it (counting rows on demand, or later) attempts would never contend, but none of these could rely
- * on the count. SKIP LOCKED therefore gains less here than in designs without a counter.
+ * Rows are locked in their order, so that two attempts that wait do not deadlock. The rest: docs/explanation/strategies.md, "skip-locked".
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { shared } from '../../concurrency/coalesce.ts';

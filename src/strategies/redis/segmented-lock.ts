@@ -11,8 +11,7 @@
  *                 unlock; lock all of these ──still enough──▶ deduct from all of them, or from none
  *                     └──fewer by now──▶ read again
  *
- * No unit is stranded: the answer is "sold out" only when every segment was empty at one instant. An attempt that needs several locks
- * takes all of them or none, in one order, so no two attempts wait for each other: see locks/all-of.ts.
+ * An attempt that needs several locks takes all of them or none, in one order: see locks/all-of.ts.
  */
 import { limits } from '../../config/limits.ts';
 import type { StrategyDescription } from '../../domain/guarantees.ts';
