@@ -8,7 +8,7 @@ const REPLACED = '20261121000000_init';
 const LAST_WITH_REPLACED = '2f797a3';
 
 const ADVICE = `To start empty, name a new database in DATABASE_URL, or move the folder of a local Postgres away (mv .local .local-old).
-docs/how-to/recover.md, "A database of another history", says how to export its data.`;
+CHANGELOG.md, "A database from before 2026-11-22", says how to export its data.`;
 
 /** The migrations of a database, compared with those in the folder. */
 export interface History {
