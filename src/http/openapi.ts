@@ -86,7 +86,7 @@ export function openApiDocument() {
     openapi: '3.1.0',
     info: {
       title: 'Stampede',
-      version: '1.0.0',
+      version: '1.1.0',
       description: 'A flash-sale and inventory service. Errors are RFC 9457 problems.',
       license: { name: 'MIT', identifier: 'MIT' },
     },
