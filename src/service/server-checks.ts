@@ -12,7 +12,7 @@ import { migrationsOf } from '../store/postgres/migrate.ts';
 import { missingGrants } from '../store/postgres/privileges.ts';
 import { choices } from './core.ts';
 import { saleProblems } from './sale-check.ts';
-import { migrate, reach, withPool } from './startup.ts';
+import { migrate, reach, roleOf, withPool } from './startup.ts';
 
 export interface Check {
   readonly name: string;
@@ -74,12 +74,9 @@ async function named(name: string, check: () => Promise<Finding>): Promise<Check
 
 async function serverAndSettings(url: string): Promise<Finding> {
   const problems = await missingOnServer(url);
-  const { rows } = await withPool(url, (pool) =>
-    pool.query<{ found: string }>(
-      `SELECT 'Postgres ' || current_setting('server_version') || ', role ' || current_user AS found`,
-    ),
-  );
-  return { found: rows[0]!.found, problems };
+  const { role, version, lossy } = await withPool(url, roleOf);
+  const warning = lossy === null ? '' : `; off, so that orders are lost when the machine fails: ${lossy}`;
+  return { found: `Postgres ${version}, role ${role}${warning}`, problems };
 }
 
 async function tablesAndRights(url: string): Promise<Finding> {

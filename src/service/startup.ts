@@ -126,9 +126,20 @@ export async function withPool<T>(
   return work(pool).finally(() => pool.end());
 }
 
-async function roleOf(pool: pg.Pool): Promise<{ readonly role: string; readonly isSuperuser: boolean }> {
-  const { rows } = await pool.query<{ role: string; isSuperuser: boolean }>(
-    'SELECT rolname AS role, rolsuper AS "isSuperuser" FROM pg_roles WHERE rolname = current_user',
+interface Role {
+  readonly role: string;
+  readonly isSuperuser: boolean;
+  /** Of the server. */
+  readonly version: string;
+  /** Settings that are off, and without which committed orders are lost when the machine fails, such as "fsync"; null: none. */
+  readonly lossy: string | null;
+}
+
+export async function roleOf(pool: pg.Pool): Promise<Role> {
+  const { rows } = await pool.query<Role>(
+    `SELECT rolname AS role, rolsuper AS "isSuperuser", current_setting('server_version') AS version, (
+       SELECT string_agg(name, ', ' ORDER BY name) FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off') AS lossy
+     FROM pg_roles WHERE rolname = current_user`,
   );
   return rows[0]!;
 }

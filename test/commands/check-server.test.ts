@@ -47,7 +47,9 @@ it('a server on which every strategy sells passes, whatever the date style of th
   const before = await tables();
   const { code, rows } = await check(owner);
   expect(rows).toEqual({
-    'server and settings': expect.stringMatching(/^ok Postgres \d+\.\d+.*, role stampede$/),
+    'server and settings': expect.stringMatching(
+      /^ok Postgres \d+\.\d+.*, role stampede; off, .*: fsync, full_page_writes$/,
+    ),
     'tables and rights': 'ok no tables yet; the role may create them',
     isolation: 'ok a statement that waited for a row sees its new version',
     timeouts: 'ok statement_timeout and lock_timeout end a statement',

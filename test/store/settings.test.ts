@@ -68,6 +68,7 @@ describe('a connection has what the promises need, on a database that sets', () 
     ['extra_float_digits = -15', 'extra_float_digits', '1'],
     ["statement_timeout = '1h'", 'statement_timeout', '3s'],
     ['enable_seqscan = on', 'enable_seqscan', 'off'],
+    ['jit = on', 'jit', 'off'],
     ["stampede.events = 'order.paid'", 'stampede.events', ''],
   ])('%s', async (setting, name, value) => {
     const url = await database('TEMPLATE stampede_template', setting);
