@@ -104,18 +104,32 @@ const refuse = (orderId: string, from: readonly OrderRow['state'][], reason: str
     ...[orderId, from, reason],
   );
 
-/** asked ──▶ reserved or refused. Stampede returns the order that an earlier request of this row placed, or places one. */
+/** An administrator may have passed the order to this customer: then it is no longer that of another row. */
+const takeOver = (orderId: string, saleId: number, userId: string) =>
+  sql(
+    `UPDATE shop_orders SET state = 'refused', reason = 'transferred', order_id = NULL
+     WHERE order_id = $1 AND (sale_id, user_id) <> ($2, $3)`,
+    ...[orderId, saleId, userId],
+  );
+/** Whether no refund of order $3 was asked for. */
+const NOT_REFUNDED = "NOT EXISTS (SELECT FROM shop_tasks WHERE key = 'refund:' || $3::uuid)";
+
+/** asked ──▶ reserved, paid or refused. Stampede returns the order that an earlier request of this row placed, or places one. */
 async function reserve({ sale_id, user_id }: OrderRow): Promise<void> {
   const answer = await stampede.placeOrder(sale_id, { userId: user_id });
   switch (answer.kind) {
     case 'accepted':
-    case 'replayed':
+    case 'replayed': {
+      const { orderId, status } = answer.order;
+      await takeOver(orderId, sale_id, user_id);
       await sql(
-        `UPDATE shop_orders SET state = 'reserved', reason = NULL, order_id = $3
+        `UPDATE shop_orders SET state = CASE WHEN $4 = 'paid' AND ${NOT_REFUNDED} THEN 'paid' ELSE 'reserved' END,
+           reason = NULL, order_id = $3
          WHERE sale_id = $1 AND user_id = $2 AND state IN ('asked', 'refused')`,
-        ...[sale_id, user_id, answer.order.orderId],
+        ...[sale_id, user_id, orderId, status],
       );
       break;
+    }
     case 'busy':
     case 'too-many-requests':
       break; // nothing happened: the next pass, or the customer, asks again
@@ -145,12 +159,14 @@ async function report({ id, order_id, amount_cents }: PaymentRow): Promise<void>
   }
   if (answer.kind !== 'done') throw new Error(`Stampede answered ${answer.kind} to payment ${id}`);
   const { saleId, userId, status } = answer.value;
-  if (status === 'paid')
+  if (status === 'paid') {
+    await takeOver(order_id, saleId, userId);
     await sql(
-      `UPDATE shop_orders SET state = 'paid', reason = NULL, order_id = $3::uuid WHERE sale_id = $1 AND user_id = $2
-       AND NOT EXISTS (SELECT FROM shop_tasks WHERE key = 'refund:' || $3::uuid)`,
+      `UPDATE shop_orders SET state = 'paid', reason = NULL, order_id = $3::uuid
+       WHERE sale_id = $1 AND user_id = $2 AND ${NOT_REFUNDED}`,
       ...[saleId, userId, order_id],
     );
+  }
   await sql('UPDATE shop_payments SET reported_at = now() WHERE id = $1', id);
 }
 

@@ -304,6 +304,26 @@ it('a paid order that is refunded before it is shipped is not shipped', async ()
   expect(await payAt(id, 'ann')).toMatch(/^http/);
 });
 
+it('an order that was passed to another customer is that of the other one in the shop', async () => {
+  const { id } = await createSale(service.url, 2);
+  const passOn = async (userId: string, toUserId: string) => {
+    const url = `${service.url}/orders/${await orderOf(id, userId)}/transfer`;
+    expect((await post(url, { toUserId })).status).toBe(200);
+  };
+  await pay(await payAt(id, 'ann'));
+  await expect.poll(() => shown(id, 'ann')).toBe('paid');
+  const url = await payAt(id, 'cid');
+  const orderId = await orderOf(id, 'cid');
+  await passOn('ann', 'ben');
+  await passOn('cid', 'dan');
+  expect(await checkout(id, 'ben')).toMatchObject({ state: 'paid' });
+  expect(await checkout(id, 'ann')).toMatchObject({ state: 'refused', reason: 'sold-out' });
+  await pay(url);
+  await expect.poll(() => statusOf(orderId)).toBe('paid');
+  expect(await checkout(id, 'dan')).toMatchObject({ state: 'paid' });
+  await allIsRight();
+});
+
 it('a step that fails is repeated without a start', async () => {
   await shop[Symbol.asyncDispose]();
   await startShop('50');
