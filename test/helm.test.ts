@@ -6,7 +6,7 @@ import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
-import { beforeAll, describe, expect, inject, it, onTestFinished } from 'vitest';
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { parse, parseAllDocuments } from 'yaml';
 import { temporaryFolder } from '../lab/kit/temporary-folder.ts';
 import { parseEnv, variableNames } from '../src/config/env.ts';
@@ -18,7 +18,7 @@ import { buy, call } from './support/client.ts';
 import { opened } from './support/opened.ts';
 import { commandsOf, execute, root, text } from './support/samples.ts';
 import { runCommand, spawnService } from './support/service.ts';
-import { openTestStores } from './support/stores.ts';
+import { openDatabase, openTestStores } from './support/stores.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: documents of many kinds
 type Resource = any;
@@ -211,14 +211,12 @@ describe.skipIf(missing.length > 0)(`helm${missing.map((name) => ` (missing: ${n
   });
 
   const stores = opened(openTestStores);
-  const name = `helm_${process.pid}`;
-  const owner = Object.assign(new URL(inject('postgresUrl')), { pathname: `/${name}` }).href;
 
   it("the job migrates, then the pods' service starts and sells", async () => {
     const folder = await temporaryFolder('stampede-test-pod-');
-    await stores.sql.query(`CREATE DATABASE ${name}`);
+    const { url: owner, close } = await openDatabase('');
     onTestFinished(async () => {
-      await stores.sql.query(`DROP DATABASE ${name} WITH (FORCE)`);
+      await close();
       await rm(folder, { recursive: true });
     });
     /** What the Secrets have. */

@@ -1,27 +1,24 @@
 /** `npm run check-server`: what it says about servers, roles, settings and poolers, and that it leaves nothing behind. */
-import pg from 'pg';
+
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { findPgBouncer, keepsStatements, openPgBouncer } from '../../lab/servers/pgbouncer.ts';
+import { withPostgres } from '../../lab/servers/stores.ts';
 import { choices } from '../../src/service/core.ts';
 import { opened } from '../support/opened.ts';
 import { runCommand } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { openDatabase } from '../support/stores.ts';
 
-const stores = opened(openTestStores);
+const database = opened(() => openDatabase(''));
 const name = `check_server_${process.pid}`;
-let owner: string;
-beforeAll(async () => {
-  await stores.sql.query(`CREATE ROLE ${name} LOGIN PASSWORD 'secret'`);
-  await stores.sql.query(`CREATE DATABASE ${name}`);
-  await stores.sql.query(`ALTER DATABASE ${name} SET datestyle = 'German'`);
-  owner = Object.assign(new URL(stores.ownerUrl), { pathname: `/${name}` }).href;
-});
-afterAll(async () => {
-  await stores.sql.query(`DROP DATABASE ${name} WITH (FORCE)`);
-  await stores.sql.query(`DROP ROLE ${name}`);
-});
-const asRole = () => Object.assign(new URL(owner), { username: name, password: 'secret' }).href;
+const query = (text: string) => withPostgres(database.url, (client) => client.query(text));
+beforeAll(() =>
+  query(
+    `CREATE ROLE ${name} LOGIN PASSWORD 'secret'; ALTER DATABASE ${database.name} SET datestyle = 'German'`,
+  ),
+);
+afterAll(() => query(`DROP ROLE ${name}`));
+const asRole = () => Object.assign(new URL(database.url), { username: name, password: 'secret' }).href;
 
 /** Its lines by check: the result, and what it found. */
 async function check(url: string) {
@@ -34,18 +31,15 @@ async function check(url: string) {
   return { ...run, rows: Object.fromEntries(rows) };
 }
 const tables = async (): Promise<unknown> => {
-  const client = new pg.Client({ connectionString: owner });
-  await client.connect();
-  const { rows } = await client.query(
+  const { rows } = await query(
     `SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_' UNION ALL SELECT tablename FROM pg_tables WHERE schemaname = 'public'`,
   );
-  await client.end();
   return rows.map(({ nspname }) => nspname).sort();
 };
 
 it('a server on which every strategy sells passes, whatever the date style of the database, and keeps nothing of it', async () => {
   const before = await tables();
-  const { code, rows } = await check(owner);
+  const { code, rows } = await check(database.url);
   expect(rows).toEqual({
     'server and settings': expect.stringMatching(
       /^ok Postgres \d+\.\d+.*, role stampede; off, .*: fsync, full_page_writes$/,
@@ -79,7 +73,7 @@ const program = findPgBouncer();
 describe.skipIf(program === null)(`behind PgBouncer${program ? '' : ' (missing: install pgbouncer)'}`, () => {
   it('a pooler that keeps neither settings nor prepared statements is told apart', async () => {
     const folder = await temporaryFolder('stampede-test-pgbouncer-');
-    await using pooler = await openPgBouncer(program!, owner, folder, {
+    await using pooler = await openPgBouncer(program!, database.url, folder, {
       pool_mode: 'transaction',
       ...(keepsStatements(program!) && { max_prepared_statements: '0' }),
     });

@@ -1,36 +1,30 @@
 /** `npm run migrate` and MIGRATE=never, on a separate database. */
-import pg from 'pg';
-import { afterAll, beforeAll, expect, inject, it } from 'vitest';
+
+import { beforeAll, expect, it } from 'vitest';
 import { withPostgres } from '../../lab/servers/stores.ts';
 import { serviceUrlOf } from '../../src/local/postgres-roles.ts';
 import { buy, createSale } from '../support/client.ts';
+import { opened } from '../support/opened.ts';
 import { runCommand, startService } from '../support/service.ts';
+import { openDatabase } from '../support/stores.ts';
 
-const name = `migrate_command_${process.pid}`;
-const owner = Object.assign(new URL(inject('postgresUrl')), { pathname: `/${name}` }).href;
-const urls = { DATABASE_URL: serviceUrlOf(owner), MIGRATION_DATABASE_URL: owner };
+const database = opened(() => openDatabase(''));
+const urls = { DATABASE_URL: '', MIGRATION_DATABASE_URL: '' };
+beforeAll(() => {
+  urls.MIGRATION_DATABASE_URL = database.url;
+  urls.DATABASE_URL = serviceUrlOf(database.url);
+});
 const starting = (env: Readonly<Record<string, string>>) =>
   startService({ REDIS_URL: 'none', MIGRATE: 'never', ...env });
 
-let server: pg.Client;
-beforeAll(async () => {
-  server = new pg.Client({ connectionString: inject('postgresUrl') });
-  await server.connect();
-  await server.query(`CREATE DATABASE ${name}`);
-});
-afterAll(async () => {
-  await server.query(`DROP DATABASE ${name} WITH (FORCE)`);
-  await server.end();
-});
-
 const tables = () =>
-  withPostgres(owner, async (client) => {
+  withPostgres(database.url, async (client) => {
     const { rows } = await client.query(`SELECT tablename FROM pg_tables WHERE schemaname = 'public'`);
     return rows.length;
   });
 
 it('with MIGRATE=never a start is refused, and names the command, whatever its role may do', async () => {
-  for (const env of [{ DATABASE_URL: owner }, urls]) {
+  for (const env of [{ DATABASE_URL: database.url }, urls]) {
     const refusal = {
       name: 'StartError',
       message: expect.stringMatching(/_init, .*Run first: npm run migrate/),
@@ -58,7 +52,7 @@ it('then the role of the service starts alone, sells, and the command may run ag
 
 it('reports a newer version, and exits with 2 and the reason if it cannot migrate', async () => {
   const record = (migration: string) =>
-    withPostgres(owner, (client) =>
+    withPostgres(database.url, (client) =>
       client.query(
         `INSERT INTO _prisma_migrations (id, checksum, migration_name, finished_at) VALUES (gen_random_uuid(), '', $1, now())`,
         [migration],

@@ -1,10 +1,9 @@
 /** Traces of a running service, as an OTLP receiver gets them. */
-import { once } from 'node:events';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+
+import { expect, it } from 'vitest';
 import { buy, call, createSale, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
+import { openReceiver } from '../support/receiver.ts';
 import { spawnService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 
@@ -20,18 +19,15 @@ interface Span {
 
 const stores = opened(openTestStores);
 const spans: Span[] = [];
-const receiver = createServer(async (req, res) => {
-  const body = [];
-  for await (const chunk of req) body.push(chunk);
-  const { resourceSpans } = JSON.parse(Buffer.concat(body).toString());
-  for (const { scopeSpans } of resourceSpans) for (const scope of scopeSpans) spans.push(...scope.spans);
-  res.writeHead(req.url === '/v1/traces' ? 200 : 404, { 'content-type': 'application/json' }).end('{}');
-});
-beforeAll(() => once(receiver.listen(0, '127.0.0.1'), 'listening'));
-afterAll(() => {
-  receiver.closeAllConnections();
-  receiver.close();
-});
+const receiver = opened(() =>
+  openReceiver(async (req, res) => {
+    const body = [];
+    for await (const chunk of req) body.push(chunk);
+    const { resourceSpans } = JSON.parse(Buffer.concat(body).toString());
+    for (const { scopeSpans } of resourceSpans) for (const scope of scopeSpans) spans.push(...scope.spans);
+    res.writeHead(req.url === '/v1/traces' ? 200 : 404, { 'content-type': 'application/json' }).end('{}');
+  }),
+);
 
 const attributesOf = ({ attributes }: Span) =>
   Object.fromEntries(attributes.map(({ key, value }) => [key, value.stringValue ?? Number(value.intValue)]));
@@ -51,7 +47,7 @@ const CLIENT = 'b7ad6b7169203331';
 it("a purchase continues its client's trace, down to the statement that commits it", async () => {
   await using service = await spawnService({
     ...envOf(stores),
-    OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${(receiver.address() as AddressInfo).port}`,
+    OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url,
   });
   const { id } = await createSale(service.url, 10);
   const answers = await Promise.all(users(9).map((name) => buy(service.url, id, name)));

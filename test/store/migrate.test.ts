@@ -1,37 +1,23 @@
 import pg from 'pg';
-import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
+import { describe, expect, inject, it } from 'vitest';
 import { withPostgres } from '../../lab/servers/stores.ts';
 import { migrate } from '../../src/store/postgres/migrate.ts';
+import { opened } from '../support/opened.ts';
 import { launch } from '../support/service.ts';
+import { openDatabase } from '../support/stores.ts';
 
-const name = `migrate_${process.pid}`;
-let server: pg.Client;
-let url: string;
-
-beforeAll(async () => {
-  server = new pg.Client({ connectionString: inject('postgresUrl') });
-  await server.connect();
-  await server.query(`CREATE DATABASE ${name}`);
-  const target = new URL(inject('postgresUrl'));
-  target.pathname = `/${name}`;
-  url = target.href;
-});
-
-afterAll(async () => {
-  await server.query(`DROP DATABASE ${name} WITH (FORCE)`);
-  await server.end();
-});
+const database = opened(() => openDatabase(''));
 
 describe('migrations', () => {
   it('are applied once when four processes start together', async () => {
-    const results = await Promise.all([1, 2, 3, 4].map(() => migrate(url)));
+    const results = await Promise.all([1, 2, 3, 4].map(() => migrate(database.url)));
     expect(results.filter(({ applied }) => applied.length > 0)).toHaveLength(1);
-    expect(await migrate(url)).toEqual({ applied: [], newer: [] });
+    expect(await migrate(database.url)).toEqual({ applied: [], newer: [] });
   });
 
   it('create the constraints that Prisma cannot express', async () => {
     const sale = `INSERT INTO sales (name, price_cents, stock) VALUES ('s', 100, 1) RETURNING id`;
-    await withPostgres(url, async (client) => {
+    await withPostgres(database.url, async (client) => {
       const { id } = (await client.query<{ id: number }>(sale)).rows[0]!;
       const order = (status: string) =>
         `INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at)
@@ -59,27 +45,25 @@ describe('migrations', () => {
   });
 
   it('are rolled back when the process is killed half-way', async () => {
-    const half = `${name}_half`;
-    await server.query(`CREATE DATABASE ${half}`);
-    const target = new URL(url);
-    target.pathname = `/${half}`;
-    const client = new pg.Client({ connectionString: target.href });
+    const half = await openDatabase('');
+    const client = new pg.Client({ connectionString: half.url });
     await client.connect();
     // The migration has written something when it comes to this table, and waits for the end of this transaction.
     await client.query('BEGIN; CREATE TABLE tasks ()');
-    const starting = launch({ DATABASE_URL: target.href, REDIS_URL: inject('redisUrl') });
+    const starting = launch({ DATABASE_URL: half.url, REDIS_URL: inject('redisUrl') });
     const waiting = `SELECT FROM pg_stat_activity
       WHERE datname = $1 AND backend_xid IS NOT NULL AND wait_event_type = 'Lock'`;
-    await expect.poll(() => server.query(waiting, [half])).toMatchObject({ rowCount: 1 });
+    const look = () => withPostgres(database.url, (other) => other.query(waiting, [half.name]));
+    await expect.poll(look).toMatchObject({ rowCount: 1 });
     await starting.kill();
     await client.query('ROLLBACK');
     const tables = () => client.query(`SELECT tablename FROM pg_tables WHERE schemaname = 'public'`);
     expect(starting.process.signalCode).toBe('SIGKILL');
     expect((await tables()).rowCount).toBe(0);
-    expect((await migrate(target.href)).applied.length).toBeGreaterThan(0);
+    expect((await migrate(half.url)).applied.length).toBeGreaterThan(0);
     expect((await tables()).rowCount).toBeGreaterThan(4);
     await client.end();
-    await server.query(`DROP DATABASE ${half} WITH (FORCE)`);
+    await half.close();
   });
 });
 
@@ -128,7 +112,7 @@ describe('a database that these migrations cannot follow', () => {
   it('wait for a transaction that sells, and it for them, without a deadlock', async () => {
     // Postgres ends no deadlock here.
     const pending = `DELETE FROM _prisma_migrations WHERE migration_name = '20261129115000_orders_of_sale';
-      ALTER DATABASE ${name}_copy SET deadlock_timeout = '1h'`;
+      DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''1h''', current_database()); END $$`;
     await withCopy(pending, (copy) =>
       withPostgres(copy, async (selling) => {
         await selling.query('BEGIN; LOCK TABLE sales IN ROW EXCLUSIVE MODE');
@@ -146,17 +130,15 @@ describe('a database that these migrations cannot follow', () => {
     change: string,
     use: (url: string, history: () => Promise<unknown>) => Promise<void>,
   ): Promise<void> {
-    const copy = `${name}_copy`;
-    await server.query(`CREATE DATABASE ${copy} TEMPLATE stampede_template`);
-    const target = Object.assign(new URL(url), { pathname: `/${copy}` }).href;
-    const client = new pg.Client({ connectionString: target });
+    const copy = await openDatabase();
+    const client = new pg.Client({ connectionString: copy.url });
     await client.connect();
     try {
       await client.query(change);
-      await use(target, async () => (await client.query('TABLE pg_class')).rows.length);
+      await use(copy.url, async () => (await client.query('TABLE pg_class')).rows.length);
     } finally {
       await client.end();
-      await server.query(`DROP DATABASE ${copy} WITH (FORCE)`);
+      await copy.close();
     }
   }
 });

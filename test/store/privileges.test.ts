@@ -1,43 +1,32 @@
 /** The role of the service reads and writes rows, and may do nothing else. */
+
 import { readFileSync } from 'node:fs';
-import pg from 'pg';
 import { pino } from 'pino';
-import { afterAll, beforeAll, describe, expect, inject, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { withPostgres } from '../../lab/servers/stores.ts';
 import { SERVICE_ROLE, serviceUrlOf } from '../../src/local/postgres-roles.ts';
 import { migrateStores } from '../../src/service/startup.ts';
 import { missingGrants } from '../../src/store/postgres/privileges.ts';
 import { childrenOf } from '../support/nemesis.ts';
 import { opened } from '../support/opened.ts';
 import { spawnService } from '../support/service.ts';
-import { openTestStores } from '../support/stores.ts';
+import { openDatabase, openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
-let service: pg.Client;
-/** A database whose owner is not a superuser, and that is not migrated yet. */
+const at = withPostgres;
+/** The owner of a database, who is no superuser. */
 const name = `privileges_${process.pid}`;
 const urls = { owner: '', service: '' };
 
-beforeAll(async () => {
-  service = new pg.Client({ connectionString: stores.databaseUrl });
-  await service.connect();
-  await stores.sql.query(`CREATE ROLE ${name} LOGIN PASSWORD 'secret'`);
-  await stores.sql.query(`CREATE DATABASE ${name} OWNER ${name}`);
-  const url = new URL(inject('postgresUrl'));
-  url.pathname = `/${name}`;
-  urls.service = serviceUrlOf(url.href);
-  urls.owner = Object.assign(url, { username: name, password: 'secret' }).href;
-});
-afterAll(async () => {
-  await service?.end();
-  await stores.sql.query(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
-  await stores.sql.query(`DROP ROLE IF EXISTS ${name}`);
+beforeAll(() => stores.sql.query(`CREATE ROLE ${name} LOGIN PASSWORD 'secret'`));
+afterAll(() => stores.sql.query(`DROP ROLE IF EXISTS ${name}`));
+/** It is not migrated yet. */
+const database = opened(() => openDatabase(`OWNER ${name}`));
+beforeAll(() => {
+  urls.service = serviceUrlOf(database.url);
+  urls.owner = Object.assign(new URL(database.url), { username: name, password: 'secret' }).href;
 });
 
-const at = async <T>(url: string, work: (client: pg.Client) => Promise<T>): Promise<T> => {
-  const client = new pg.Client({ connectionString: url });
-  await client.connect();
-  return work(client).finally(() => client.end());
-};
 /** Each table with what the role may do. */
 const PRIVILEGES = `
   SELECT c.relname AS name, string_agg(p, ' ' ORDER BY p) FILTER (WHERE has_table_privilege($1, c.oid, p)) AS privileges
@@ -62,7 +51,8 @@ describe('the role of the service', () => {
   });
 
   it('is no superuser, and may not change what exists', async () => {
-    const { rows } = await service.query(
+    const query = (text: string) => at(stores.databaseUrl, (client) => client.query(text));
+    const { rows } = await query(
       'SELECT rolsuper, rolcreatedb, rolcreaterole, rolreplication, rolbypassrls FROM pg_roles WHERE rolname = current_user',
     );
     expect(new Set(Object.values(rows[0]!))).toEqual(new Set([false]));
@@ -73,7 +63,7 @@ describe('the role of the service', () => {
       "COPY sales TO PROGRAM 'cat'",
       "SELECT pg_read_file('/etc/passwd')",
     ])
-      await expect(service.query(statement), statement).rejects.toMatchObject({ code: '42501' });
+      await expect(query(statement), statement).rejects.toMatchObject({ code: '42501' });
   });
 });
 

@@ -1,7 +1,7 @@
 /** In front of a service: something that answers requests in its place, one after the other, and then passes them on. */
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
+
 import { type Problem, problems } from '../../src/http/problems.ts';
+import { openReceiver } from './receiver.ts';
 
 type Slug = keyof typeof problems;
 
@@ -20,7 +20,7 @@ export interface Front extends AsyncDisposable {
 
 export async function openFront(service: string, ...steps: FrontStep[]): Promise<Front> {
   const requests: NodeJS.Dict<string | string[]>[] = [];
-  const server = createServer(async (request, response) => {
+  const server = await openReceiver(async (request, response) => {
     const chunks: Buffer[] = [];
     for await (const chunk of request) chunks.push(chunk as Buffer);
     requests.push(request.headers);
@@ -50,14 +50,5 @@ export async function openFront(service: string, ...steps: FrontStep[]): Promise
     response.writeHead(status, { 'Content-Type': type, 'Retry-After': String(retryAfterS) });
     response.end(JSON.stringify({ type: `/problems/${slug}`, title, status, detail: title }));
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    requests,
-    [Symbol.asyncDispose]: () =>
-      new Promise((resolve) => {
-        server.close(() => resolve());
-        server.closeAllConnections();
-      }),
-  };
+  return { ...server, requests };
 }

@@ -1,7 +1,7 @@
 /** An issuer of customers' tokens on loopback: it publishes its keys as a JWKS, and rotates them. */
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
+
 import { exportJWK, exportSPKI, generateKeyPair, type JWTHeaderParameters, SignJWT } from 'jose';
+import { openReceiver } from './receiver.ts';
 
 export const ISSUER = 'https://id.example';
 export const AUDIENCE = 'shop';
@@ -37,14 +37,13 @@ export interface Signing {
 export async function openIssuer(): Promise<Issuer> {
   let published = await keysNamed('key-1');
   let rotations = 1;
-  const server: Server = createServer(async (_req, res) => {
+  const server = await openReceiver(async (_req, res) => {
     const { kid, publicKey } = published;
     res.end(JSON.stringify({ keys: [{ ...(await exportJWK(publicKey)), kid, alg: 'ES256' }] }));
   });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
   return {
-    env: { AUTH: 'jwt', AUTH_JWKS_URL: url, AUTH_ISSUER: ISSUER, AUTH_AUDIENCE: AUDIENCE },
+    ...server,
+    env: { AUTH: 'jwt', AUTH_JWKS_URL: `${server.url}/`, AUTH_ISSUER: ISSUER, AUTH_AUDIENCE: AUDIENCE },
     token(sub, claims = {}, { keys = published, header = {} } = {}) {
       const exp = Math.floor(Date.now() / 1_000) + 300;
       return new SignJWT({ sub, iss: ISSUER, aud: AUDIENCE, exp, ...claims })
@@ -58,7 +57,6 @@ export async function openIssuer(): Promise<Issuer> {
     get published() {
       return published;
     },
-    [Symbol.asyncDispose]: () => new Promise((resolve) => server.close(() => resolve())),
   };
 }
 

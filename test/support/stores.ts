@@ -42,11 +42,11 @@ export function envOf(stores: Pick<TestStores, 'databaseUrl' | 'redisUrl'>) {
 }
 
 export async function openTestStores(): Promise<TestStores> {
-  return connect(...(await Promise.all([cloneDatabase(), takeRedisDatabase()])));
+  return connect(...(await Promise.all([openDatabase(), takeRedisDatabase()])));
 }
 
 export async function openStoresWithRedis(): Promise<StoresWithRedis> {
-  const [place, redisServer] = await Promise.all([cloneDatabase(), OwnRedis.open()]);
+  const [place, redisServer] = await Promise.all([openDatabase(), OwnRedis.open()]);
   const stores = connect(place, { url: redisServer.url, close: () => redisServer[Symbol.asyncDispose]() });
   return { ...stores, redisServer };
 }
@@ -123,14 +123,22 @@ function connect(postgres: Place, store: Place): TestStores {
   };
 }
 
-async function cloneDatabase(): Promise<Place> {
+/**
+ * A new database of the shared Postgres.
+ * @param how after CREATE DATABASE and its name; by default it is migrated
+ * @returns its name, and its URL for the owner of the server
+ */
+export async function openDatabase(
+  how = 'TEMPLATE stampede_template',
+): Promise<Place & { readonly name: string }> {
   const name = `test_${randomBytes(6).toString('hex')}`;
   const server = new pg.Client({ connectionString: inject('postgresUrl') });
   await server.connect();
-  await server.query(`CREATE DATABASE ${name} TEMPLATE stampede_template`);
+  await server.query(`CREATE DATABASE ${name} ${how}`);
   const url = new URL(inject('postgresUrl'));
   url.pathname = `/${name}`;
   return {
+    name,
     url: url.href,
     async close() {
       await server.query(`DROP DATABASE ${name} WITH (FORCE)`);

@@ -1,13 +1,13 @@
 /** Events: a receiver verifies their signatures with `@stampede/client`, and gets those of an order in their order, whatever fails meanwhile. */
-import { once } from 'node:events';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+
+import type { RequestListener } from 'node:http';
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type StampedeEvent, verifyWebhook } from '../../src/client/index.ts';
 import { limits } from '../../src/config/limits.ts';
 import { eventTypes } from '../../src/domain/task.ts';
 import { buy, call, cancel, createSale, patch, pay, post, users } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
+import { openReceiver } from '../support/receiver.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores, published } from '../support/stores.ts';
 
@@ -19,7 +19,7 @@ const secret = `whsec_${Buffer.from('a secret of twenty-four b').toString('base6
 let received: Event[] = [];
 /** What the receiver answers to an event. */
 let answerTo: (event: Event) => number = () => 204;
-const receiver = createServer(async (req, res) => {
+const receive: RequestListener = async (req, res) => {
   const chunks: Buffer[] = [];
   for await (const chunk of req) chunks.push(chunk);
   const verified = await verifyWebhook<Event>(secret, req.headers, Buffer.concat(chunks));
@@ -28,24 +28,17 @@ const receiver = createServer(async (req, res) => {
   expect(id).toBe(event.id);
   received.push(event);
   res.writeHead(answerTo(event)).end();
-});
+};
 
 const stores = opened(openTestStores);
+const receiver = opened(() => openReceiver(receive));
 const env = () => ({
   ...envOf(stores),
   EVENTS: 'all',
-  EVENT_WEBHOOK_URL: `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/events`,
+  EVENT_WEBHOOK_URL: `${receiver.url}/events`,
   EVENT_WEBHOOK_SECRET: secret,
 });
 const start = (more: Record<string, string> = {}) => startService({ ...env(), ...more });
-beforeAll(async () => {
-  receiver.listen(0, '127.0.0.1');
-  await once(receiver, 'listening');
-});
-afterAll(() => {
-  receiver.closeAllConnections();
-  receiver.close();
-});
 const service = opened(start);
 let url: string;
 beforeAll(() => {

@@ -1,11 +1,10 @@
 /** Whole services: what they deliver, even when one is killed, and what operators see and do. */
-import { once } from 'node:events';
-import { createServer, type IncomingMessage } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+
+import { beforeAll, describe, expect, it } from 'vitest';
 import { buy, call, createSale, eventually, post } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { age, writeTasks } from '../support/outbox.ts';
+import { openReceiver } from '../support/receiver.ts';
 import { OwnRedis } from '../support/servers.ts';
 import { spawnService, startService, type TestService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
@@ -14,23 +13,22 @@ const stores = opened(openTestStores);
 /** The receiver: its requests by idempotency key, and the status that it answers; null: no answer. */
 const seen = new Map<string, number>();
 let answer: number | null = 200;
-const outside = createServer((req: IncomingMessage, res) => {
-  const key = String(req.headers['idempotency-key']);
-  seen.set(key, (seen.get(key) ?? 0) + 1);
-  if (answer !== null) res.writeHead(answer).end();
-});
+const receiver = opened(() =>
+  openReceiver((req, res) => {
+    const key = String(req.headers['idempotency-key']);
+    seen.set(key, (seen.get(key) ?? 0) + 1);
+    if (answer !== null) res.writeHead(answer).end();
+  }),
+);
 let env: Record<string, string>;
 
-beforeAll(async () => {
-  outside.listen(0, '127.0.0.1');
-  await once(outside, 'listening');
-  const { port } = outside.address() as AddressInfo;
-  env = { ...envOf(stores), TASK_WEBHOOK_URL: `http://ann:secret-of-ann@127.0.0.1:${port}/tasks` };
-});
-
-afterAll(() => {
-  outside.closeAllConnections();
-  outside.close();
+beforeAll(() => {
+  const url = Object.assign(new URL(receiver.url), {
+    username: 'ann',
+    password: 'secret-of-ann',
+    pathname: '/tasks',
+  });
+  env = { ...envOf(stores), TASK_WEBHOOK_URL: url.href };
 });
 
 const keyOf = async (id: number) =>

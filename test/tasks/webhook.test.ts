@@ -1,29 +1,26 @@
 /** The webhook handler against a real server that accepts, rejects, redirects, or does not answer. */
-import { once } from 'node:events';
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Webhook } from 'standardwebhooks';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { type StampedeTask, verifyWebhook } from '../../src/client/index.ts';
 import { webhook } from '../../src/tasks/handlers.ts';
+import { opened } from '../support/opened.ts';
+import { openReceiver } from '../support/receiver.ts';
 
 let requests: { readonly headers: IncomingMessage['headers']; readonly body: string }[] = [];
 let answer: (res: ServerResponse) => void = (res) => res.writeHead(204).end();
-const server = createServer(async (req, res) => {
-  let body = '';
-  for await (const chunk of req) body += chunk;
-  requests.push({ headers: req.headers, body });
-  answer(res);
-});
+const receiver = opened(() =>
+  openReceiver(async (req, res) => {
+    let body = '';
+    for await (const chunk of req) body += chunk;
+    requests.push({ headers: req.headers, body });
+    answer(res);
+  }),
+);
 let url: string;
-beforeAll(async () => {
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/tasks?from=stampede`;
-});
-afterAll(() => {
-  server.closeAllConnections();
-  server.close();
+beforeAll(() => {
+  url = `${receiver.url}/tasks?from=stampede`;
 });
 beforeEach(() => {
   requests = [];
