@@ -35,9 +35,7 @@ function deadHolder({ test }: Harness, { capabilities }: LockDescription): void 
   const expires = capabilities.includes('expires-after-holder-death');
   test(
     expires ? 'expires after holder death' : 'stays locked for ever after holder death',
-    async ({ process, resource }) => {
-      const [a, b] = [await process(), await process()];
-      const r = resource();
+    async ({ a, b, r }) => {
       await hold(a, r, { ttlMs: TTL_MS });
       await a.close();
       const result = await kindOf(b, r, { ttlMs: TTL_MS, waitMs: expires ? PATIENCE_MS : EXPIRED_MS });
@@ -50,9 +48,8 @@ function lateHolder({ test, fixture }: Harness, { capabilities }: LockDescriptio
   const checksOwnership = capabilities.includes('release-checks-ownership');
   test(
     checksOwnership ? 'checks ownership on release' : "deletes the next holder's lock",
-    async ({ process, resource }) => {
-      const [a, b, c] = [await process(), await process(), await process()];
-      const r = resource();
+    async ({ a, b, r, process, resource }) => {
+      const c = await process();
       const late = await hold(a, r, { ttlMs: TTL_MS });
       if (!capabilities.includes('expires-after-holder-death')) await fixture.evict!(r);
       else if (capabilities.includes('held-while-working')) a.link.set('refuse');
@@ -89,9 +86,7 @@ function lostReplies({ test }: Harness, { capabilities }: LockDescription): void
     resolves
       ? 'resolves an acquire whose reply never arrives'
       : 'stays locked by an acquire whose reply never arrives',
-    async ({ process, resource }) => {
-      const [a, b] = [await process(), await process()];
-      const r = resource();
+    async ({ a, b, r }) => {
       const { acquiring } = await loseReply(a, r);
       expect((await acquiring).kind).toBe('unavailable');
       const next = await kindOf(b, r, { waitMs: resolves ? PATIENCE_MS : 2_000 });
@@ -103,9 +98,7 @@ function lostReplies({ test }: Harness, { capabilities }: LockDescription): void
     resolves
       ? 'resolves an acquire whose connection is cut before the reply'
       : 'stays locked by an acquire whose connection is cut before the reply',
-    async ({ process, resource }) => {
-      const [a, b] = [await process(), await process()];
-      const r = resource();
+    async ({ a, b, r }) => {
       const { acquiring } = await loseReply(a, r);
       a.link.set('pass'); // which cuts the connection
       const result = await acquiring;
@@ -128,9 +121,7 @@ function longWork({ test }: Harness, { capabilities }: LockDescription): void {
   const heldWhileWorking = capabilities.includes('held-while-working');
   test(
     heldWhileWorking ? 'keeps the lock for work longer than its TTL' : 'admits a second holder after the TTL',
-    async ({ process, resource }) => {
-      const [a, b] = [await process(), await process()];
-      const r = resource();
+    async ({ a, b, r }) => {
       const lease = await hold(a, r, { ttlMs: heldWhileWorking ? RENEWED_TTL_MS : TTL_MS });
       if (heldWhileWorking) {
         const leftMs = Math.min(lease.deadlineMs - performance.now(), RENEWED_TTL_MS);
@@ -150,11 +141,10 @@ function longWork({ test }: Harness, { capabilities }: LockDescription): void {
 
 function silentRelease({ test }: Harness, { capabilities }: LockDescription): void {
   test('ends the release, and says that its outcome is unknown, while its server is silent', async ({
-    process,
-    resource,
+    a,
+    b,
+    r,
   }) => {
-    const [a, b] = [await process(), await process()];
-    const r = resource();
     const lease = await hold(a, r);
     a.link.set('black-hole');
     expect(await lease.release()).toBe('unknown');
@@ -169,9 +159,7 @@ function silence({ test }: Harness, { capabilities }: LockDescription): void {
   const signalsLoss = capabilities.includes('loss-signalled-before-expiry');
   test(
     signalsLoss ? 'signals the loss before the lease can expire' : 'never signals a loss',
-    async ({ process, resource }) => {
-      const [a, b] = [await process(), await process()];
-      const r = resource();
+    async ({ a, b, r }) => {
       const lease = await hold(a, r, { ttlMs: TTL_MS });
       const loss = watchLoss(lease);
       a.link.set('black-hole');

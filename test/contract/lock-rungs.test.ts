@@ -1,5 +1,4 @@
 /** The locks in one Redis that each lack something, on the service's client. */
-import { Redis } from 'ioredis';
 import { expect, it } from 'vitest';
 import { rungs } from '../../src/locks/rungs.ts';
 import { redisLocks } from '../support/lock-groups.ts';
@@ -16,7 +15,6 @@ describeInFull('redis-setnx-expire, cut off between SETNX and PEXPIRE', () => {
   it('leaves a lock that never expires', async () => {
     const fixture = await redisLocks((context) => rung('redis-setnx-expire').create(context));
     const [a, b] = [await fixture.process(), await fixture.process()];
-    const redis = new Redis(fixture.servers.redisUrl);
     try {
       let isSent = false;
       a.links[0]!.watch = (request) => {
@@ -28,10 +26,9 @@ describeInFull('redis-setnx-expire, cut off between SETNX and PEXPIRE', () => {
       await expect.poll(() => isSent).toBe(true);
       await a.close();
       expect((await acquiring).kind).toBe('unavailable');
-      expect(await redis.pttl('stampede:{cut}:lock')).toBe(-1); // the key exists without expiry
+      expect(await fixture.redis.pttl('stampede:{cut}:lock')).toBe(-1); // the key exists without expiry
       expect(await kindOf(b, 'cut', { waitMs: 500 })).toBe('contended');
     } finally {
-      redis.disconnect();
       await b.close();
       await fixture.close();
     }

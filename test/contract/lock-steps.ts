@@ -26,9 +26,14 @@ export interface Harness {
 
 /** What one test uses. */
 export interface Scope {
-  /** A process that is closed after the test. */
+  /** Two processes. */
+  readonly a: Contender;
+  readonly b: Contender;
+  /** A resource. */
+  readonly r: string;
+  /** One more process, which is closed after the test. */
   process(): Promise<Contender>;
-  /** A resource for this test alone. */
+  /** One more resource for this test alone. */
   resource(): string;
 }
 

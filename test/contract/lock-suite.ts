@@ -81,16 +81,16 @@ async function withProcesses(
     return { ...process, onLate: (resource: string) => fixture.evict!(resource) };
   };
   try {
-    await body({ process, resource: () => `r${++resources}` });
+    const resource = () => `r${++resources}`;
+    const [a, b] = [await process(), await process()];
+    await body({ a, b, r: resource(), process, resource });
   } finally {
     await Promise.all(processes.map((process) => process.close()));
   }
 }
 
 function exclusion({ test }: Harness, { capabilities }: LockDescription): void {
-  test('grants one holder, releases once, and grants the next one', async ({ process, resource }) => {
-    const [a, b] = [await process(), await process()];
-    const r = resource();
+  test('grants one holder, releases once, and grants the next one', async ({ a, b, r, resource }) => {
     const lease = await hold(a, r);
     expect(await kindOf(b, r)).toBe('contended');
     expect(await kindOf(a, r)).toBe('contended');
@@ -109,48 +109,36 @@ function exclusion({ test }: Harness, { capabilities }: LockDescription): void {
   });
 
   const isFenced = capabilities.includes('fencing-tokens');
-  test(
-    isFenced ? 'issues growing fencing tokens' : 'has no fencing tokens',
-    async ({ process, resource }) => {
-      const [a, b] = [await process(), await process()];
-      const r = resource();
-      const tokens: (number | null)[] = [];
-      for (const holder of [a, b, a, a, b]) {
-        const lease = await hold(holder, r, { waitMs: PATIENCE_MS });
-        tokens.push(lease.fencingToken);
-        await lease.release();
-      }
-      if (!isFenced) expect(tokens).toEqual([null, null, null, null, null]);
-      else for (let i = 1; i < tokens.length; i++) expect(tokens[i]).toBeGreaterThan(tokens[i - 1]!);
-    },
-  );
+  test(isFenced ? 'issues growing fencing tokens' : 'has no fencing tokens', async ({ a, b, r }) => {
+    const tokens: (number | null)[] = [];
+    for (const holder of [a, b, a, a, b]) {
+      const lease = await hold(holder, r, { waitMs: PATIENCE_MS });
+      tokens.push(lease.fencingToken);
+      await lease.release();
+    }
+    if (!isFenced) expect(tokens).toEqual([null, null, null, null, null]);
+    else for (let i = 1; i < tokens.length; i++) expect(tokens[i]).toBeGreaterThan(tokens[i - 1]!);
+  });
 
   const isReentrant = capabilities.includes('reentrant');
-  test(
-    isReentrant ? 'grants the same owner again' : 'refuses its own owner too',
-    async ({ process, resource }) => {
-      const [a, b] = [await process(), await process()];
-      const r = resource();
-      const first = await hold(a, r, { owner: 'me' });
-      if (!isReentrant) {
-        expect(await kindOf(a, r, { owner: 'me' })).toBe('contended');
-      } else {
-        const second = await hold(a, r, { owner: 'me' });
-        expect(await kindOf(a, r, { owner: 'you' })).toBe('contended');
-        expect(await kindOf(b, r, { owner: 'you' })).toBe('contended');
-        await second.release();
-        expect(await kindOf(b, r)).toBe('contended');
-      }
-      await first.release();
-      await (await hold(b, r, { waitMs: PATIENCE_MS })).release();
-    },
-  );
+  test(isReentrant ? 'grants the same owner again' : 'refuses its own owner too', async ({ a, b, r }) => {
+    const first = await hold(a, r, { owner: 'me' });
+    if (!isReentrant) {
+      expect(await kindOf(a, r, { owner: 'me' })).toBe('contended');
+    } else {
+      const second = await hold(a, r, { owner: 'me' });
+      expect(await kindOf(a, r, { owner: 'you' })).toBe('contended');
+      expect(await kindOf(b, r, { owner: 'you' })).toBe('contended');
+      await second.release();
+      expect(await kindOf(b, r)).toBe('contended');
+    }
+    await first.release();
+    await (await hold(b, r, { waitMs: PATIENCE_MS })).release();
+  });
 }
 
 function waiting({ test }: Harness, { capabilities }: LockDescription): void {
-  test('waits for waitMs', async ({ process, resource }) => {
-    const [a, b] = [await process(), await process()];
-    const r = resource();
+  test('waits for waitMs', async ({ a, b, r }) => {
     await hold(a, r);
     for (const waiter of [a, b]) {
       expect(await kindOf(waiter, r)).toBe('contended');
@@ -160,9 +148,7 @@ function waiting({ test }: Harness, { capabilities }: LockDescription): void {
     }
   });
 
-  test('acquires the lock soon after its release', async ({ process, resource }) => {
-    const [a, b] = [await process(), await process()];
-    const r = resource();
+  test('acquires the lock soon after its release', async ({ a, b, r }) => {
     const lease = await hold(a, r);
     const next = kindOf(b, r, { waitMs: 3_600_000 }); // a waiter that is not woken outlasts the test
     await sleep(300);
@@ -170,9 +156,8 @@ function waiting({ test }: Harness, { capabilities }: LockDescription): void {
     expect(await next).toBe('held');
   });
 
-  test('releases everything when a wait is aborted', async ({ process, resource }) => {
-    const [a, b, c] = [await process(), await process(), await process()];
-    const r = resource();
+  test('releases everything when a wait is aborted', async ({ a, b, r, process }) => {
+    const c = await process();
     expect(await kindOf(a, r, { signal: AbortSignal.abort() })).toBe('aborted');
     const lease = await hold(b, r);
     for (const waiter of [a, b]) {
@@ -189,9 +174,7 @@ function waiting({ test }: Harness, { capabilities }: LockDescription): void {
   });
 
   const waitsByNotification = capabilities.includes('waits-by-notification');
-  test(waitsByNotification ? 'waits without polling' : 'polls', async ({ process, resource }) => {
-    const [a, b] = [await process(), await process()];
-    const r = resource();
+  test(waitsByNotification ? 'waits without polling' : 'polls', async ({ a, b, r }) => {
     await hold(a, r);
     await kindOf(b, r, { waitMs: 1_000 }); // it subscribes
     const wait = async () => {
@@ -205,10 +188,9 @@ function waiting({ test }: Harness, { capabilities }: LockDescription): void {
 }
 
 function queueing({ test }: Harness): void {
-  test('serves waiters first come, first served', async ({ process, resource }) => {
-    const [holder, ...waiters] = await Promise.all(Array.from({ length: 6 }, () => process()));
-    const r = resource();
-    const first = await hold(holder!, r);
+  test('serves waiters first come, first served', async ({ a, r, process }) => {
+    const waiters = await Promise.all(Array.from({ length: 5 }, () => process()));
+    const first = await hold(a, r);
     const order: number[] = [];
     /** A late server makes them ask again, behind the others. */
     const late = new Set<number>();
@@ -234,8 +216,7 @@ function queueing({ test }: Harness): void {
 }
 
 function ending({ test }: Harness): void {
-  test('returns unavailable while its server is unreachable, and recovers', async ({ process, resource }) => {
-    const a = await process();
+  test('returns unavailable while its server is unreachable, and recovers', async ({ a, resource }) => {
     a.link.set('refuse');
     await sleep(50);
     expect((await a.lock.acquire(resource(), once)).kind).toBe('unavailable');
@@ -243,8 +224,7 @@ function ending({ test }: Harness): void {
     await hold(a, resource());
   });
 
-  test('takes every name within the bounds, and the longest lease', async ({ process }) => {
-    const a = await process();
+  test('takes every name within the bounds, and the longest lease', async ({ a }) => {
     const longest = 'x'.repeat(MAX_NAME_BYTES);
     const wide = 'é'.repeat(MAX_NAME_BYTES / 2);
     for (const name of [longest, wide, '{tag}:a', 'a{b', 'a}b', '{}a', '.', ' /%\n'])
@@ -256,9 +236,7 @@ function ending({ test }: Harness): void {
 
 /** What no lock decides by itself. */
 function options({ test }: Harness): void {
-  test('rethrows the error of the work', async ({ process, resource }) => {
-    const [a, b] = [await process(), await process()];
-    const r = resource();
+  test('rethrows the error of the work', async ({ a, b, r }) => {
     const failing = untilAvailable(() =>
       using(a.lock, r, { ...once, waitMs: PATIENCE_MS }, async () => {
         throw new RangeError('mine');
@@ -268,11 +246,7 @@ function options({ test }: Harness): void {
     await (await hold(b, r, { waitMs: PATIENCE_MS })).release();
   });
 
-  test('refuses arguments outside their bounds, and keeps the other leases', async ({
-    process,
-    resource,
-  }) => {
-    const a = await process();
+  test('refuses arguments outside their bounds, and keeps the other leases', async ({ a, resource }) => {
     const other = await hold(a, resource());
     const long = 'x'.repeat(MAX_NAME_BYTES + 1);
     const wide = 'é'.repeat(MAX_NAME_BYTES / 2 + 1);
@@ -298,10 +272,9 @@ function options({ test }: Harness): void {
   });
 
   test('has a default for every option, and takes the shortest TTL that it names', async ({
-    process,
+    a,
     resource,
   }) => {
-    const a = await process();
     const { ttlMs, waitMs } = a.lock.check('r');
     expect([ttlMs, waitMs]).toEqual([DEFAULT_TTL_MS, DEFAULT_WAIT_MS]);
     const mistake = await a.lock.acquire(resource(), { ttlMs: 0 }).catch(String);

@@ -1,6 +1,5 @@
 /** Several resources at once. The one order keeps two contenders from a deadlock. */
-import { Redis } from 'ioredis';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { acquireAll, type LeaseOfAll, usingAll } from '../../src/locks/all-of.ts';
 import { LeaseLostError } from '../../src/locks/lock.ts';
 import { MAX_NAME_BYTES } from '../../src/locks/options.ts';
@@ -13,11 +12,6 @@ import { opened } from '../support/opened.ts';
 const OPTIONS = { ttlMs: 600_000, waitMs: 300_000 };
 
 const fixture = opened(() => redisLocks(create));
-let server: Redis;
-beforeAll(() => {
-  server = new Redis(fixture.servers.redisUrl);
-});
-afterAll(() => server?.disconnect());
 
 it('acquires in one order, has the earliest deadline, and releases all', async () => {
   const { lock, close } = await fixture.process();
@@ -29,7 +23,7 @@ it('acquires in one order, has the earliest deadline, and releases all', async (
   const { value, tookMs } = await timed(using);
   const ended = unlessLate(tookMs, 'released', 'unknown');
   expect(value).toEqual({ kind: 'done', value: ['a', 'b', 'c'], ended });
-  await expect.poll(() => server.keys('*:lock')).toEqual([]);
+  await expect.poll(() => fixture.redis.keys('*:lock')).toEqual([]);
   await close();
 });
 
@@ -40,11 +34,11 @@ it('holds nothing when one of the resources is held, its name is invalid, or the
   expect(asked.kind).toBe('contended');
   const names = ['l', 'x'.repeat(MAX_NAME_BYTES + 1)];
   await expect(acquireAll(b.lock, names, OPTIONS)).rejects.toMatchObject({ option: 'resource' });
-  const left = () => server.keys('*:lock');
+  const left = () => fixture.redis.keys('*:lock');
   await expect.poll(left).toEqual(['stampede:{m}:lock']);
   const stop = new AbortController();
   const waiting = acquireAll(b.lock, ['l', 'm'], { ...OPTIONS, signal: stop.signal });
-  await expect.poll(() => server.exists('stampede:{l}:lock')).toBe(1);
+  await expect.poll(() => fixture.redis.exists('stampede:{l}:lock')).toBe(1);
   stop.abort();
   expect((await waiting).kind).toBe('aborted');
   await expect.poll(left).toEqual(['stampede:{m}:lock']);
@@ -55,7 +49,7 @@ it('holds nothing when one of the resources is held, its name is invalid, or the
 it('signals the loss of one of them, and reports it as the end', async () => {
   const { lock, close } = await fixture.process();
   const work = async ({ signal }: LeaseOfAll) => {
-    await server.del('stampede:{q}:lock');
+    await fixture.redis.del('stampede:{q}:lock');
     await expect.poll(() => signal.aborted).toBe(true);
     return signal.reason;
   };
@@ -63,6 +57,6 @@ it('signals the loss of one of them, and reports it as the end', async () => {
   const result = await untilAvailable(() => usingAll(lock, ['p', 'q'], options, work));
   expect(result).toMatchObject({ kind: 'done', ended: 'lost' });
   expect(result.kind === 'done' && result.value).toBeInstanceOf(LeaseLostError);
-  await expect.poll(() => server.keys('*:lock')).toEqual([]);
+  await expect.poll(() => fixture.redis.keys('*:lock')).toEqual([]);
   await close();
 });

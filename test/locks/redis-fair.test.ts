@@ -1,4 +1,3 @@
-import { Redis } from 'ioredis';
 import { describe, expect, it } from 'vitest';
 import { create } from '../../src/locks/redis-fair.ts';
 import { held, hold, kindOf, once, PATIENCE_MS } from '../contract/lock-steps.ts';
@@ -11,14 +10,10 @@ const PLACE_TTL_MS = 6_000;
 
 describe('the queue of the fair lock', () => {
   const fixture = opened(() => redisLocks((context) => create(context, PLACE_TTL_MS)));
-  const look = opened(() => {
-    const redis = new Redis(fixture.servers.redisUrl);
-    return { redis, close: async () => redis.disconnect() };
-  });
   const processes = [1, 2, 3].map(() => opened(() => fixture.process()));
   const options = { ...once, waitMs: PATIENCE_MS };
   const queued = (resource: string) =>
-    expect.poll(() => look.redis.zcard(`stampede:{${resource}}:queue`), { interval: 2 });
+    expect.poll(() => fixture.redis.zcard(`stampede:{${resource}}:queue`), { interval: 2 });
 
   it('keeps nothing of waits that ended', async () => {
     const lease = await held(processes[0]!.lock, 'over');
@@ -28,7 +23,7 @@ describe('the queue of the fair lock', () => {
     const signal = AbortSignal.timeout(300);
     expect(await kindOf(b, 'over', { waitMs: PATIENCE_MS, signal })).toBe('aborted');
     const rest = ['stampede:{over}:fence', 'stampede:{over}:lock'];
-    await expect.poll(async () => (await look.redis.keys('stampede:{over}:*')).sort()).toEqual(rest);
+    await expect.poll(async () => (await fixture.redis.keys('stampede:{over}:*')).sort()).toEqual(rest);
     await lease.release();
     await b.close();
   });
@@ -71,10 +66,10 @@ describe('the queue of the fair lock', () => {
     };
     const next = hold({ lock: b!, onLate }, 'dead', options);
     await queued('dead').toBe(2);
-    const place = () => look.redis.zrange('stampede:{dead}:queue', '-1', '-1', 'WITHSCORES');
+    const place = () => fixture.redis.zrange('stampede:{dead}:queue', '-1', '-1', 'WITHSCORES');
     const first = await place();
     const endMs = async () =>
-      Number((await look.redis.zrange('stampede:{dead}:places', '-1', '-1', 'WITHSCORES'))[1]);
+      Number((await fixture.redis.zrange('stampede:{dead}:places', '-1', '-1', 'WITHSCORES'))[1]);
     const before = await endMs();
     await expect.poll(endMs).toBeGreaterThan(before + PLACE_TTL_MS); // which the dead one's is not
     if (!isLate) expect(await place()).toEqual(first);
@@ -82,6 +77,6 @@ describe('the queue of the fair lock', () => {
     await (await next).release();
     expect((await dead).kind).toBe('unavailable');
     await dying.close();
-    await expect.poll(() => look.redis.keys('stampede:{dead}:*')).toEqual(['stampede:{dead}:fence']);
+    await expect.poll(() => fixture.redis.keys('stampede:{dead}:*')).toEqual(['stampede:{dead}:fence']);
   });
 });

@@ -1,4 +1,3 @@
-import { Redis } from 'ioredis';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Lock } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis-read-write.ts';
@@ -11,10 +10,6 @@ import { opened } from '../support/opened.ts';
 const INTENT_TTL_MS = 10_000;
 describe('readers and writers', () => {
   const fixture = opened(() => redisLocks((context) => create(context, INTENT_TTL_MS)));
-  const look = opened(() => {
-    const redis = new Redis(fixture.servers.redisUrl);
-    return { redis, close: async () => redis.disconnect() };
-  });
   const processes = [1, 2, 3].map(() => opened(() => fixture.process()));
   let a: Lock;
   let b: Lock;
@@ -43,7 +38,7 @@ describe('readers and writers', () => {
     expect(await ask(a, 'share', 'write')).toBe('contended');
     await ends(writer, 'released');
     await ends(await read(a, 'share'), 'released');
-    await expect.poll(() => look.redis.keys('stampede:{share}:*')).toEqual(['stampede:{share}:fence']);
+    await expect.poll(() => fixture.redis.keys('stampede:{share}:*')).toEqual(['stampede:{share}:fence']);
   });
 
   it('do not starve a writer, whose intent ends with its wait', async () => {
@@ -55,7 +50,7 @@ describe('readers and writers', () => {
     await expect.poll(() => ask(c, 'claim', 'read')).toBe('contended');
     stop.abort();
     expect((await waits).kind).toBe('aborted');
-    await expect.poll(() => look.redis.keys('stampede:{claim}:*')).toEqual(['stampede:{claim}:readers']);
+    await expect.poll(() => fixture.redis.keys('stampede:{claim}:*')).toEqual(['stampede:{claim}:readers']);
     expect(await ask(c, 'claim', 'read')).toBe('held');
     await reader.release();
     await writer.close();
@@ -90,7 +85,7 @@ describe('readers and writers', () => {
       lease,
       atMs: performance.now(),
     }));
-    await expect.poll(() => look.redis.zcard('stampede:{shares}:readers')).toBe(1);
+    await expect.poll(() => fixture.redis.zcard('stampede:{shares}:readers')).toBe(1);
     await renewed(living); // each share is renewed separately
     const releasedMs = performance.now();
     await ends(living, 'released');
@@ -105,7 +100,7 @@ describe('readers and writers', () => {
   it('signal the loss of a share that was deleted', async () => {
     const lease = await read(a, 'taken', { ttlMs: 30_000 });
     const { deadlineMs } = lease;
-    await look.redis.del('stampede:{taken}:readers');
+    await fixture.redis.del('stampede:{taken}:readers');
     await expect.poll(() => lease.signal.aborted).toBe(true);
     expect(lease.deadlineMs).toBeLessThan(deadlineMs); // at a renewal
     expect(await lease.release()).toBe('lost');

@@ -1,5 +1,4 @@
 /** What a semaphore does beyond the contract of locks, which it keeps with one permit. */
-import { Redis } from 'ioredis';
 import { expect, it } from 'vitest';
 import { using } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis-semaphore.ts';
@@ -12,8 +11,7 @@ const fixture = opened(() => redisLocks(({ redis }) => create({ redis, permits: 
 const processes = [1, 2, 3, 4].map(() => opened(() => fixture.process()));
 
 it('has as many holders as permits, in one process and in several, and never more', async () => {
-  const server = new Redis(fixture.servers.redisUrl);
-  const holders = (resource: string) => server.zcard(`stampede:{${resource}}:permits`);
+  const holders = (resource: string) => fixture.redis.zcard(`stampede:{${resource}}:permits`);
   let inside = 0;
   let most = 0;
   let isFull: () => void;
@@ -43,9 +41,8 @@ it('has as many holders as permits, in one process and in several, and never mor
     await held(lock, 'alone', { ttlMs: 9_000 }),
   ];
   await renewed(alone[2]!);
-  expect(await server.pttl('stampede:{alone}:permits')).toBeGreaterThan(60_000); // the shorter lease ends no other
+  expect(await fixture.redis.pttl('stampede:{alone}:permits')).toBeGreaterThan(60_000); // the shorter lease ends no other
   expect(await kindOf(processes[0]!, 'alone')).toBe('contended');
   expect(alone.map(({ fencingToken }) => fencingToken)).toEqual([null, null, null]);
   for (const lease of alone) await ends(lease, 'released');
-  server.disconnect();
 });

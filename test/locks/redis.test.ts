@@ -1,7 +1,6 @@
 /** What the lock `redis` does beyond the contract of all locks, on a real server. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Redis } from 'ioredis';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
 import { type Lease, using } from '../../src/locks/lock.ts';
 import { create } from '../../src/locks/redis.ts';
 import { ends, held, kindOf, once, PATIENCE_MS, untilAvailable } from '../contract/lock-steps.ts';
@@ -9,17 +8,12 @@ import { type LockProcess, redisLocks } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
 
 const fixture = opened(() => redisLocks(create));
-let server: Redis;
 let processes: LockProcess[] = [];
 
-beforeAll(() => {
-  server = new Redis(fixture.servers.redisUrl);
-});
 afterEach(async () => {
   await Promise.all(processes.map((process) => process.close()));
   processes = [];
 });
-afterAll(() => server?.disconnect());
 
 async function open(count: number): Promise<LockProcess[]> {
   const added = await Promise.all(Array.from({ length: count }, () => fixture.process()));
@@ -52,7 +46,7 @@ describe('64 waiters on one resource', () => {
     await Promise.all(work);
     expect(tokens).toHaveLength(320);
     expect(tokens).toEqual([...new Set(tokens)].sort((x, y) => x - y));
-    await expect.poll(() => server.exists(lockOf('rush'), waitersOf('rush'))).toBe(0);
+    await expect.poll(() => fixture.redis.exists(lockOf('rush'), waitersOf('rush'))).toBe(0);
   });
 
   it('does not starve other processes, however many contenders wait in this one', async () => {
@@ -80,10 +74,10 @@ describe('waiting', () => {
     const all: Promise<Lease>[] = [];
     for (const [i, { lock }] of waiting.entries()) {
       all.push(held(lock, 'queue', { ttlMs: 20_000, waitMs: 60_000 }));
-      await expect.poll(() => server.zcard(waitersOf('queue'))).toBe(i + 1);
+      await expect.poll(() => fixture.redis.zcard(waitersOf('queue'))).toBe(i + 1);
     }
     const published = async () =>
-      Number(/cmdstat_publish:calls=(\d+)/.exec(await server.info('commandstats'))?.[1] ?? 0);
+      Number(/cmdstat_publish:calls=(\d+)/.exec(await fixture.redis.info('commandstats'))?.[1] ?? 0);
     for (const [i, next] of all.entries()) {
       // The others cannot take it with their safety polls.
       const others = waiting.slice(i + 1);
@@ -95,15 +89,15 @@ describe('waiting', () => {
       for (const { link } of others) link.set('pass');
     }
     await lease.release();
-    await expect.poll(() => server.exists(waitersOf('queue'))).toBe(0);
+    await expect.poll(() => fixture.redis.exists(waitersOf('queue'))).toBe(0);
   });
 
   it('continues without notifications', async () => {
     const [holder, waiter] = await open(2);
     const lease = await held(holder!.lock, 'unsubscribed', { ttlMs: 20_000 });
     const next = held(waiter!.lock, 'unsubscribed', { waitMs: PATIENCE_MS });
-    await expect.poll(() => server.zcard(waitersOf('unsubscribed'))).toBe(1);
-    await server.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
+    await expect.poll(() => fixture.redis.zcard(waitersOf('unsubscribed'))).toBe(1);
+    await fixture.redis.call('CLIENT', 'KILL', 'TYPE', 'pubsub');
     await lease.release();
     await (await next).release();
   });
@@ -115,7 +109,7 @@ describe('owners', () => {
     const outer = await held(a!.lock, 'mine', { owner: 'me' });
     const here = await held(a!.lock, 'mine', { owner: 'me', ttlMs: 30_000 });
     const there = await held(b!.lock, 'mine', { owner: 'me', ttlMs: 30_000 });
-    expect(await server.pttl(lockOf('mine'))).toBeGreaterThan(60_000); // the shorter TTL shortens nothing
+    expect(await fixture.redis.pttl(lockOf('mine'))).toBeGreaterThan(60_000); // the shorter TTL shortens nothing
     expect([here.fencingToken, there.fencingToken]).toEqual([outer.fencingToken, outer.fencingToken]);
     expect(await kindOf(b!, 'mine', { owner: 'you' })).toBe('contended');
     const ended = await ends(outer, 'released');
@@ -137,21 +131,21 @@ describe('the keys in Redis', () => {
   it('may be lost: fencing tokens still grow', async () => {
     const [a, b] = await open(2);
     const before = await held(a!.lock, 'emptied', { ttlMs: 20_000 });
-    await server.flushall();
+    await fixture.redis.flushall();
     const after = await held(b!.lock, 'emptied');
     expect(after.fencingToken).toBeGreaterThan(before.fencingToken!);
     await ends(before, 'lost');
     await ends(after, 'released');
-    await expect.poll(() => server.keys('stampede:{emptied}:*')).toEqual(['stampede:{emptied}:fence']);
-    expect(await server.ttl('stampede:{emptied}:fence')).toBeGreaterThan(0);
+    await expect.poll(() => fixture.redis.keys('stampede:{emptied}:*')).toEqual(['stampede:{emptied}:fence']);
+    expect(await fixture.redis.ttl('stampede:{emptied}:fence')).toBeGreaterThan(0);
   });
 
   it('count as held if a lock of another kind wrote them', async () => {
     const [a] = await open(1);
-    await server.set(lockOf('other'), 'foreign');
+    await fixture.redis.set(lockOf('other'), 'foreign');
     expect(await kindOf(a!, 'other')).toBe('contended');
     const next = held(a!.lock, 'other', { waitMs: PATIENCE_MS });
-    await server.del(lockOf('other'));
+    await fixture.redis.del(lockOf('other'));
     await (await next).release();
   });
 });

@@ -3,7 +3,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
 import { type Random, seededRandom } from '../../lab/kit/random.ts';
 import type { PostgresPair } from '../../lab/servers/postgres-pair.ts';
-import type { Sentinels } from '../../lab/servers/sentinels.ts';
 import { strategies } from '../../src/strategies/registry.ts';
 import type { Service } from './killable-service.ts';
 import {
@@ -115,24 +114,4 @@ export async function breakWaits(
     if (rows.length > 0) await BREAKS[how](pair.sql()).catch(() => {});
     await sleep(50);
   }
-}
-
-const oneOf = <T>(all: readonly T[], random: Random): T => all[Math.floor(random() * all.length)]!;
-
-/** Fails Redis over, and back after a while. @returns what was drawn */
-export async function thereAndBack(sentinels: Sentinels, random: Random): Promise<string> {
-  const how = oneOf(['switch-over', 'cut', 'kill'] as const, random);
-  await sleep(random() * 2_000);
-  const old = await sentinels.primary();
-  if (how === 'switch-over') await sentinels.switchOver();
-  else {
-    if (how === 'cut') sentinels.cut(old);
-    else await old.kill();
-    await sentinels.untilPromoted(old);
-    if (how === 'cut') sentinels.heal(old);
-    else await sentinels.restart(old);
-  }
-  await sleep(random() * 3_000);
-  await sentinels.switchOver();
-  return how;
 }

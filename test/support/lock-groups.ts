@@ -48,6 +48,11 @@ export interface LockFixture extends Group {
   evict?(resource: string): Promise<void>;
 }
 
+/** With a client of its server, which passes no link. */
+export interface RedisLockFixture extends LockFixture {
+  readonly redis: Redis;
+}
+
 export function crashing(group: Group): LockFixture {
   return {
     servers: group.servers,
@@ -137,7 +142,7 @@ export const redisLocks = (
   create: OnOneRedis,
   program?: string,
   loggedIn?: (url: string) => Promise<string>,
-): Promise<LockFixture> => redisLocksBy(asOfTheService(create), program, loggedIn);
+): Promise<RedisLockFixture> => redisLocksBy(asOfTheService(create), program, loggedIn);
 
 /**
  * A dedicated redis-server.
@@ -148,25 +153,25 @@ export async function redisLocksBy(
   open: OpenOn,
   program?: string,
   loggedIn: (url: string) => Promise<string> = async (url) => url,
-): Promise<LockFixture> {
+): Promise<RedisLockFixture> {
   const folder = await newFolder();
   const server = await startRedisServer({ folder, args: plainRedis, ...(program && { program }) });
   const redisUrl = await loggedIn(server.url).catch(async (error) => {
     await server.kill();
     throw error;
   });
-  const direct = new Redis(server.url);
+  const redis = new Redis(server.url);
   const group: Group = {
     servers: { redisUrl },
     process: () => processOnRedis(redisUrl, open),
     async close() {
-      direct.disconnect();
+      redis.disconnect();
       await server.kill();
       await rm(folder, { recursive: true, force: true });
     },
   };
-  const evict = async (resource: string) => void (await direct.del(`stampede:{${resource}}:lock`));
-  return { ...crashing(group), evict };
+  const evict = async (resource: string) => void (await redis.del(`stampede:{${resource}}:lock`));
+  return { ...crashing(group), evict, redis };
 }
 
 /**
