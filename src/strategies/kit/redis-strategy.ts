@@ -103,6 +103,23 @@ export function redisStrategy(
   const { redis, epochs, orders, onError } = context;
   const mirror = createSaleMirror(redis, epochs, orders, segments, isAhead(context));
   const resolve = resolver(context, mirror, decide);
+
+  async function isSafeAhead(
+    attempt: Attempt,
+    epoch: number,
+    hasReplicas: ReturnType<typeof redis.watchReplication>,
+  ): Promise<boolean> {
+    let failure: unknown = null;
+    try {
+      if (!(await hasReplicas())) failure = TOO_FEW_REPLICAS;
+      else if (!mirror.isConfirmed(attempt.saleId, epoch)) failure = NOT_CONFIRMED;
+    } catch (error) {
+      failure = error;
+    }
+    if (failure !== null) onError('accept-ahead-of-commit', failure, attempt);
+    return failure === null;
+  }
+
   return {
     description,
     locksFirst: 'customer', // as the order committer does
@@ -112,21 +129,13 @@ export function redisStrategy(
     setTerms: (sale) => mirror.setTerms(sale),
     async decide(attempt) {
       const untilMs = claimEndMs();
-      const hasReplicas = redis.watchReplication(mirror.keys(attempt.saleId).state);
+      const hasReplicas = isAhead(context) ? redis.watchReplication(mirror.keys(attempt.saleId).state) : null;
       const { step, epoch } = await resolve(attempt);
       if (step.kind === 'unanswered')
         return { kind: 'unknown', orderId: attempt.orderId, reason: step.reason };
       if (isShortage(step)) return confirmShortage(context, mirror, attempt, step, epoch!);
       if (step.kind !== 'reserved' && step.kind !== 'held') return step;
-      let failure: unknown = null;
-      try {
-        if (!(await hasReplicas())) failure = TOO_FEW_REPLICAS;
-        else if (isAhead(context) && !mirror.isConfirmed(attempt.saleId, epoch!)) failure = NOT_CONFIRMED;
-      } catch (error) {
-        failure = error;
-      }
-      const mayBeAhead = failure === null;
-      if (!mayBeAhead) onError('accept-ahead-of-commit', failure, attempt);
+      const mayBeAhead = hasReplicas !== null && (await isSafeAhead(attempt, epoch!, hasReplicas));
       if (step.kind === 'held') return { ...step, mayBeAhead, epoch };
       const reservation = withFirstClaim(step.reservation, untilMs, epoch);
       return { kind: 'reserved', reservation, mayBeAhead };
