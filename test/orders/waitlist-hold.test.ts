@@ -69,6 +69,33 @@ it('neither it nor a transfer gives a customer more units than the limit of a gr
   expect(rows).toEqual(['ann', 'ben', 'cyd'].map((user) => ({ user, units: 1 })));
 });
 
+it('places no order for a customer who leaves while the one before is waited for', async () => {
+  const { url } = await bench.start({ STRATEGY: 'unique-key' });
+  const { sql } = bench.stores;
+  const { id } = await createSale(url, 1, { waitlist: 'hold' });
+  await buy(url, id, 'ann');
+  for (const user of ['ben', 'cyd']) await wait(url, id, user);
+  await sql.query(`ALTER FUNCTION offer_units SET lock_timeout = '1h'`);
+  const [purchase, restock] = [await sql.connect(), await sql.connect()];
+  await purchase.query('BEGIN');
+  await purchase.query(
+    `INSERT INTO orders (id, sale_id, user_id, status, price_cents, expires_at) VALUES (gen_random_uuid(), $1, 'ben', 'pending', 1, now())`,
+    [id],
+  );
+  const offered = restock.query('UPDATE sales SET stock = stock + 2 WHERE id = $1', [id]);
+  const isWaiting = async () => (await sql.query('SELECT FROM pg_locks WHERE NOT granted')).rowCount;
+  await expect.poll(isWaiting, { timeout: 30_000 }).toBe(1);
+  expect((await call(`${url}/sales/${id}/waitlist/cyd`, { method: 'DELETE' })).status).toBe(204);
+  await purchase.query('ROLLBACK');
+  await offered;
+  for (const client of [purchase, restock]) client.release();
+  const orders = await sql.query('SELECT user_id AS user FROM orders WHERE sale_id = $1 ORDER BY user_id', [
+    id,
+  ]);
+  expect(orders.rows).toEqual([{ user: 'ann' }, { user: 'ben' }]);
+  expect((await call(`${url}/sales/${id}`)).body).toMatchObject({ sold: 2, remaining: 1 });
+});
+
 it('is refused where Redis decides; a sale that holds already names customers there, and its units are for all', async () => {
   const postgres = await bench.start({ STRATEGY: 'group-commit' });
   const sale = await createSale(postgres.url, 2, { waitlist: 'hold' });
