@@ -1,6 +1,7 @@
 /** A case: what a seed plays with a target. The same seed, in the same version, is the same schedule to the byte. */
 import { type Random, seededRandom } from '../kit/random.ts';
 import { byHolding, byPriorities, type Choose, type ChooseOf, uniformly } from './choose.ts';
+import { extrasRandom, withExtras } from './extras.ts';
 import { type Fault, faultsOf } from './faults.ts';
 import { type Target, usesRedis } from './process.ts';
 import type { Plan } from './schedule.ts';
@@ -39,7 +40,13 @@ export function caseOf(target: Target, seed: number): Case {
     faults: faultsOf(random, { isReserving, isSynchronous }, BUSY_STEPS),
   }));
   const ways = sales.map(({ faults }) => wayOf(random, faults));
-  return { plan: { ...target, processes, isSynchronous, sales, seed }, choose: (sale) => ways[sale - 1]! };
+  const plan = { ...target, processes, isSynchronous, sales, seed };
+  const choose: ChooseOf = (sale) => ways[sale - 1]!;
+  const extras = extrasRandom(seed);
+  if (extras === null) return { plan, choose };
+  const where = { processes, isReserving, confirm: target.confirm, steps: BUSY_STEPS };
+  const more = sales.map((sale) => withExtras(extras, sale, where));
+  return { plan: { ...plan, sales: more, hasExtras: true }, choose };
 }
 
 /** `lua`, `lua accepted`, `global-lock, lock postgres-row`. */

@@ -6,13 +6,13 @@ import type { AttemptOutcome, HistoryRecord } from '../history.ts';
 import { resultOf, unanswered } from '../history.ts';
 import type { ExploredProcess } from './process.ts';
 import { virtual } from './virtual.ts';
-import type { Action } from './workload.ts';
+import type { Action, Operation } from './workload.ts';
 
 /** How an action ended. */
 type Ending = Pick<HistoryRecord, 'outcome'> & Partial<HistoryRecord>;
 type Parts = NonNullable<ExploredProcess['parts']>;
 
-const nowUs = (): number => Math.round(virtual.nowMs * 1_000);
+export const nowUs = (): number => Math.round(virtual.nowMs * 1_000);
 
 export class Clients {
   readonly history: HistoryRecord[] = [];
@@ -35,12 +35,11 @@ export class Clients {
 
   /** Whether an action can be sent now. One about an order waits for its id, and is left out if there never is one. */
   canSend(action: Action): boolean {
-    const isAboutOrder = action.kind === 'pay' || action.kind === 'cancel' || action.kind === 'refund';
-    return !isAboutOrder || this.orders.has(action.user);
+    return !('user' in action) || !ABOUT_ORDER.has(action.kind) || this.orders.has(action.user);
   }
 
   /** Sends an action. Its owner must be set. @returns how it ended; null: the history does not have it */
-  send(action: Action, saleId: number, parts: Parts): Promise<AttemptOutcome | null> {
+  send(action: Sent, saleId: number, parts: Parts): Promise<AttemptOutcome | null> {
     const id = this.#begin(action, saleId);
     return ask(action, parts, saleId, this.orders).then(
       (ending) => this.#end(id, action, ending),
@@ -54,7 +53,7 @@ export class Clients {
     );
   }
 
-  #begin(action: Action, saleId: number): number | null {
+  #begin(action: Sent, saleId: number): number | null {
     const op = OPERATIONS[action.kind];
     if (op === undefined) return null;
     const id = this.history.length;
@@ -68,11 +67,7 @@ export class Clients {
     return id;
   }
 
-  #end(
-    id: number | null,
-    action: Action,
-    { outcome, status = null, ...rest }: Ending,
-  ): AttemptOutcome | null {
+  #end(id: number | null, action: Sent, { outcome, status = null, ...rest }: Ending): AttemptOutcome | null {
     if (id === null) return null;
     const asked = this.history[id]!;
     // A process that knows that the sale is sold out answers at once, by what was true a moment ago.
@@ -89,7 +84,7 @@ export class Clients {
       completedUs: nowUs(),
     };
     if (action.kind !== 'buy' || orderId === null) return outcome;
-    this.orders.set(action.user, orderId);
+    if (!action.isTwin) this.orders.set(action.user, orderId);
     if (status === 202 || (status === 200 && this.#isAhead)) this.#ahead.add(id);
     return outcome;
   }
@@ -210,7 +205,9 @@ export class Clients {
     }[],
   ): void {
     const isKnown = (order: string) =>
-      this.history.some(({ op, orderId }) => op === 'cancel' && orderId === order);
+      this.history.some(
+        ({ op, orderId, result }) => op === 'cancel' && orderId === order && result !== 'fail',
+      );
     for (const { id: orderId, saleId, userId, status } of orders) {
       if (status === 'pending' || status === 'paid' || isKnown(orderId)) continue;
       const placedUs = Number.parseInt(orderId.replace('-', '').slice(0, 12), 16) * 1_000;
@@ -239,6 +236,9 @@ interface Loss {
   readonly kept: ReadonlySet<string>;
 }
 
+type Sent = Exclude<Action, Operation>;
+const ABOUT_ORDER: ReadonlySet<Action['kind']> = new Set(['pay', 'cancel', 'refund', 'extend', 'transfer']);
+
 const OPERATIONS: Partial<Record<Action['kind'], HistoryRecord['op']>> = {
   buy: 'purchase',
   pay: 'pay',
@@ -248,14 +248,16 @@ const OPERATIONS: Partial<Record<Action['kind'], HistoryRecord['op']>> = {
 };
 
 async function ask(
-  action: Action,
+  action: Sent,
   parts: Parts,
   saleId: number,
   orders: ReadonlyMap<string, string>,
 ): Promise<Ending> {
   switch (action.kind) {
     case 'buy':
-      return purchased(await parts.purchases.attempt(saleId, action.user, action.units));
+      return purchased(
+        await parts.purchases.attempt(saleId, action.user, action.units, null, openingOf(action)),
+      );
     case 'pay': {
       const orderId = orders.get(action.user)!;
       const result = await parts.payments.notify({
@@ -292,6 +294,8 @@ async function ask(
   }
 }
 
+const openingOf = ({ code }: { readonly code?: string }) => (code === undefined ? null : { code });
+
 type Outcome = Awaited<ReturnType<Parts['purchases']['attempt']>>;
 
 const NAMED: ReadonlySet<string> = new Set([
@@ -311,6 +315,9 @@ function purchased(outcome: Outcome): Ending {
       return { outcome: 'unknown', orderId: outcome.orderId, status: 503 };
     case 'not-enough-units':
       return { outcome: outcome.kind, remaining: outcome.remaining, status: 409 };
+    case 'customer-limit':
+    case 'invalid-code':
+      return { outcome: 'refused', status: 409 };
     default:
       return {
         outcome: NAMED.has(outcome.kind) ? (outcome.kind as AttemptOutcome) : 'unexpected',

@@ -7,6 +7,7 @@ import type { AttemptOutcome } from '../history.ts';
 import { groupBy } from '../kit/group-by.ts';
 import type { Choose, ChooseOf } from './choose.ts';
 import { CLAIM_MS, inject, moveRedis } from './inject.ts';
+import { setOpening, setTerms, twinsOf } from './operations.ts';
 import type { ExploredProcess } from './process.ts';
 import { type Plan, type SalePlan, Schedule } from './schedule.ts';
 import type { AllServers } from './servers.ts';
@@ -53,14 +54,17 @@ export async function play(plan: Plan, all: AllServers, choose: ChooseOf): Promi
 }
 
 async function begin(schedule: Schedule): Promise<void> {
-  const { processes, sales } = schedule.plan;
-  await schedule.servers.addSales(sales.map(({ n, workload }) => ({ id: n, ...workload })));
+  const { plan, servers } = schedule;
+  const { processes, sales } = plan;
+  await servers.addSales([...sales.map(({ n, workload }) => ({ id: n, ...workload })), ...twinsOf(plan)]);
+  for (const sale of sales) await setTerms(servers, sale);
   for (let n = 0; n < processes; n++) await schedule.start(n);
   await schedule.drain();
 }
 
 async function sell(schedule: Schedule, sale: SalePlan, choose: Choose): Promise<void> {
   schedule.sell(sale);
+  await setOpening(schedule.servers, sale);
   const process = schedule.processes.find(({ state }) => state === 'up');
   if (process !== undefined)
     // A load that fails is made up for by the first attempt.
@@ -152,7 +156,8 @@ async function settle(schedule: Schedule): Promise<void> {
     const up = schedule.processes.filter(({ state }) => state === 'up');
     const process = up[round % up.length]!;
     // A sale that looks the same in two passes, after those that changed it, is compared.
-    for (const name of ['reservation-reaper', 'refunds', 'mirror-outbox', ...twice('reservation-reaper')]) {
+    const names = ['reservation-reaper', 'refunds', 'mirror-outbox', ...twice('reservation-reaper')];
+    for (const name of schedule.plan.hasExtras ? [...names, 'tasks', 'waitlist'] : names) {
       const pass = process.parts!.passes.find((one) => one.name === name);
       if (pass === undefined) continue;
       await schedule.finish(process, () => pass.run(() => false));
@@ -164,11 +169,14 @@ async function settle(schedule: Schedule): Promise<void> {
 
 const twice = <T>(one: T): [T, T] => [one, one];
 
-async function isSettled({ servers, mainRedis, usesRedis }: Schedule): Promise<boolean> {
+async function isSettled({ servers, mainRedis, usesRedis, plan }: Schedule): Promise<boolean> {
+  if (plan.hasExtras && (await servers.sql.query(OPEN_TASKS)).rowCount !== 0) return false;
   if (!usesRedis) return true;
   const { rowCount } = await servers.sql.query('SELECT FROM mirror_outbox LIMIT 1');
   return rowCount === 0 && (await servers.reservations(mainRedis)).length === 0;
 }
+
+const OPEN_TASKS = `SELECT FROM tasks WHERE kind <> 'event' AND state <> 'done' LIMIT 1`;
 
 /** New customers at the end, at most: more than the sales have units. */
 const MAX_CUSTOMERS = 100;
@@ -214,6 +222,7 @@ async function judge(schedule: Schedule): Promise<void> {
   clients.excuse();
   for (const { n, workload } of plan.sales)
     if (workload.scripts.flat().some(isRefund)) clients.forgetPayments(n);
+  if (plan.hasExtras) await schedule.invariants.compareLast(schedule.promised, schedule.receiver);
   if ((await wrongs(schedule)).length === 0) return;
   await settle(schedule);
   for (const wrong of await wrongs(schedule)) schedule.found(wrong);
@@ -232,7 +241,7 @@ async function wrongs(schedule: Schedule): Promise<readonly string[]> {
     const orders = all.filter(({ saleId }) => saleId === n);
     const active = unitsOf(orders.filter(isActive));
     if (active !== sale.stock) found.push(`sale ${n}: ${active} of ${sale.stock} units are sold at the end`);
-    if (clients.hasLostPostgres || workload.scripts.flat().some(isRefund)) continue;
+    if (clients.hasLostPostgres || workload.scripts.flat().some(isUnexplained)) continue;
     if (orders.some(({ status }) => status === 'expired' || status === 'refund-due')) continue;
     const history = clients.history.filter(({ saleId }) => saleId === n);
     const { explains, step } = linearityOf(workload.stock, history, orders);
@@ -241,6 +250,8 @@ async function wrongs(schedule: Schedule): Promise<readonly string[]> {
   return found;
 }
 
+/** The checker of one order of requests does not know these. */
+const isUnexplained = (action: Action): boolean => isRefund(action) || action.kind === 'transfer';
 const isRefund = ({ kind }: Action): boolean => kind === 'refund' || kind === 'refund-sale';
 
 /** Leaves nothing to the next schedule. */

@@ -1,6 +1,8 @@
 /** One process of the service in a schedule: a whole pipeline, whose requests go to virtual ports. */
 
 import { type Config, parseEnv } from '../../src/config/env.ts';
+import { limits } from '../../src/config/limits.ts';
+import { runTasks } from '../../src/service/background.ts';
 import {
   Closers,
   type Core,
@@ -9,7 +11,14 @@ import {
   connectStores,
   createReports,
 } from '../../src/service/core.ts';
-import { createPipeline, failureOf, type Pipeline, uncommittedOrders } from '../../src/service/pipeline.ts';
+import {
+  createPipeline,
+  failureOf,
+  type Pass,
+  type Pipeline,
+  uncommittedOrders,
+} from '../../src/service/pipeline.ts';
+import { MAX_HOLD_S } from './extras.ts';
 
 /** What is explored. */
 export interface Target {
@@ -34,6 +43,8 @@ export interface ExploredProcess {
 export const portsOf = (process: number) => ({ postgres: 10 + 2 * process, redis: 11 + 2 * process });
 
 export interface ProcessOptions extends Target {
+  /** Whether it delivers tasks, too. */
+  readonly hasExtras?: boolean | undefined;
   readonly databaseUrl: URL;
   readonly ports: { readonly postgres: number; readonly redis: number };
   /** Whether it was started before. */
@@ -42,15 +53,15 @@ export interface ProcessOptions extends Target {
   readonly onDefect: (error: unknown, doing: string) => void;
 }
 
-const SILENT = { info() {}, warn() {}, error() {} } as unknown as Parameters<typeof createReports>[0];
+const LOG = { info() {}, warn() {}, error() {} } as unknown as Parameters<typeof createReports>[0];
 
 /** Starts the parts of a process; its owner must be set. */
 export async function startParts(options: ProcessOptions): Promise<NonNullable<ExploredProcess['parts']>> {
-  const { strategy, confirm, lock, databaseUrl, ports, onDefect } = options;
+  const { databaseUrl, ports, onDefect } = options;
   const url = Object.assign(new URL(databaseUrl), { port: String(ports.postgres) }).href;
   const redisUrl = usesRedis(options) ? `redis://127.0.0.1:${ports.redis}` : null;
-  const config = configOf({ strategy, confirm, lock }, url, redisUrl);
-  const reported = createReports(SILENT);
+  const config = configOf(options, url, redisUrl);
+  const reported = createReports(LOG);
   const reports = {
     ...reported,
     onError(operation: string, error: unknown) {
@@ -65,13 +76,24 @@ export async function startParts(options: ProcessOptions): Promise<NonNullable<E
   const uncommitted = uncommittedOrders(core.strategy.mirror, core.orders);
   const pipeline = createPipeline({ config, core, reports, uncommitted, warn: () => {} });
   if (options.isAgain) await pipeline.recover(); // an empty database has nothing to recover
-  return { ...pipeline, sales: core.sales, strategy: core.strategy };
+  const passes = options.hasExtras ? [...pipeline.passes, tasksPass(config, core)] : pipeline.passes;
+  return { ...pipeline, passes, sales: core.sales, strategy: core.strategy };
+}
+
+/** A worker that claims once, and a pass of its reclaimer. It ends when its attempts do. */
+function tasksPass(config: Config, core: Core): Pass {
+  const run = () => runTasks({ config, core, reports: createReports(LOG), log: LOG }).stop();
+  return { name: 'tasks', everyMs: limits.tasks.pollMs, run };
 }
 
 const configs = new Map<string, Config>();
 
 /** Parsed once: it is the same in every schedule. */
-function configOf({ strategy, confirm, lock }: Target, url: string, redisUrl: string | null): Config {
+function configOf(
+  { strategy, confirm, lock, hasExtras }: ProcessOptions,
+  url: string,
+  redisUrl: string | null,
+): Config {
   const env = {
     STRATEGY: strategy,
     CONFIRM: confirm,
@@ -80,8 +102,9 @@ function configOf({ strategy, confirm, lock }: Target, url: string, redisUrl: st
     DATABASE_URL: url,
     REDIS_URL: redisUrl ?? 'none',
     PAYMENT_WINDOW_S: '5',
-    EVENTS: 'sale.units-returned',
+    EVENTS: hasExtras ? 'sale.units-returned,order.offered' : 'sale.units-returned',
     EVENT_WEBHOOK_URL: 'http://127.0.0.1:9',
+    ...(hasExtras && { TASK_WEBHOOK_URL: 'http://127.0.0.1:9', MAX_HOLD_S: String(MAX_HOLD_S) }),
   };
   const key = JSON.stringify(env);
   const config = configs.get(key) ?? parseEnv(env, choices);

@@ -10,13 +10,17 @@
 import { type Choose, type Event, oldest } from './choose.ts';
 import { Clients } from './clients.ts';
 import { ofTimers, ofWorld, type World } from './events.ts';
+import { twinOf } from './extras.ts';
 import type { Fault } from './faults.ts';
+import { Invariants } from './invariants.ts';
 import { type Link, Network, type Place } from './network.ts';
+import { Answered, isOperation, operate, twinsOf } from './operations.ts';
 import { type ExploredProcess, portsOf, startParts, type Target, usesRedis } from './process.ts';
+import { Receiver } from './receiver.ts';
 import { RedisBackend } from './redis-backends.ts';
 import { type ExploreServers, REDIS_SERVERS } from './servers.ts';
 import { START_MS, virtual } from './virtual.ts';
-import type { Action, Workload } from './workload.ts';
+import { type Action, describe, type Workload } from './workload.ts';
 
 /** One event takes this long, milliseconds. */
 const EVENT_MS = 0.1;
@@ -37,6 +41,8 @@ export interface Plan extends Target {
   readonly sales: readonly SalePlan[];
   /** Seeds what is random in the code under test. */
   readonly seed: number;
+  /** Whether sales have what extras.ts adds. */
+  readonly hasExtras?: boolean;
   /** Whether what could have happened instead is recorded. */
   readonly isRecorded?: boolean;
 }
@@ -61,6 +67,9 @@ export class Schedule implements World {
   readonly servers: ExploreServers;
   readonly clients: Clients;
   readonly network: Network;
+  readonly receiver = new Receiver();
+  readonly answered = new Answered();
+  readonly invariants: Invariants;
   readonly processes: ExploredProcess[] = [];
   /** Every event, in order. */
   readonly trace: string[] = [];
@@ -92,6 +101,7 @@ export class Schedule implements World {
     this.plan = plan;
     this.servers = servers;
     this.clients = new Clients(plan.confirm === 'accepted', (error, doing) => this.defect(doing, error));
+    this.invariants = new Invariants(servers.sql, (what) => this.found(what));
     const places = new Map<number, Place>();
     for (let n = 0; n < plan.processes; n++) {
       this.redisOf.push(0);
@@ -110,6 +120,7 @@ export class Schedule implements World {
     }
     this.network = new Network(places);
     current.network = this.network;
+    globalThis.fetch = this.receiver.fetch as typeof fetch;
     servers.postgres.answered = (link, request, reply) => this.network.replied(link, request, reply);
     servers.redis.pushed = (link, bytes) => {
       if (link.state === 'open') link.answers.push({ bytes, name: 'message' });
@@ -132,7 +143,7 @@ export class Schedule implements World {
 
   /** Ids. */
   get sales(): readonly number[] {
-    return this.plan.sales.map(({ n }) => n);
+    return [...this.plan.sales.map(({ n }) => n), ...twinsOf(this.plan).map(({ id }) => id)];
   }
 
   get usesRedis(): boolean {
@@ -186,6 +197,11 @@ export class Schedule implements World {
     const found: Event[] = [];
     ofWorld(this, found);
     if (withClients) this.#ofClients(found);
+    this.receiver.events(
+      (owner) => this.isUp(owner),
+      (what) => this.ageOf(what),
+      found,
+    );
     ofTimers(this, found);
     return found;
   }
@@ -224,7 +240,7 @@ export class Schedule implements World {
     const asking = { at };
     running.asking = asking;
     await virtual.as(at.name, () => {
-      void this.clients.send(action, this.sale, at.parts!).then((outcome) => {
+      void this.#ask(action, at.parts!).then((outcome) => {
         if (running.asking !== asking) return;
         running.asking = null;
         // Who does not know whether it happened asks again, once.
@@ -236,8 +252,16 @@ export class Schedule implements World {
     });
   }
 
+  #ask(action: Action, parts: NonNullable<ExploredProcess['parts']>) {
+    const onDefect = (doing: string, error: unknown) => this.defect(doing, error);
+    if (isOperation(action)) return operate(action, this.sale, parts, this.clients, this.answered, onDefect);
+    const isTwin = action.kind === 'buy' && action.isTwin;
+    return this.clients.send(action, isTwin ? twinOf(this.sale) : this.sale, parts);
+  }
+
   /** The clients of a process that died get no answer. */
   forget(process: ExploredProcess): void {
+    this.receiver.forget(process.name);
     for (const running of this.#running) if (running.asking?.at === process) running.asking = null;
     for (const [id, timer] of virtual.timers) if (timer.owner === process.name) virtual.timers.delete(id);
   }
@@ -276,9 +300,19 @@ export class Schedule implements World {
       this.alternatives.push({ step: this.step, texts });
     }
     if (event !== first) this.deviations.set(this.step, event.text);
+    await this.#happen(event);
+    return true;
+  }
+
+  async #happen(event: Event): Promise<void> {
     this.note(event.text);
     await event.run();
-    return true;
+    await this.invariants.compare(this.promised);
+  }
+
+  /** What was answered, and counts still; null: Postgres has lost data. */
+  get promised(): Answered | null {
+    return this.clients.hasLostPostgres ? null : this.answered;
   }
 
   note(text: string): void {
@@ -313,14 +347,13 @@ export class Schedule implements World {
     for (let n = 0; n < MAX_DRAIN_STEPS; n++) {
       const events = this.events(false).filter(({ dueMs = 0 }) => dueMs <= untilMs);
       if (events.length === 0) return;
-      const event = oldest(events, this.step);
-      this.note(event.text);
-      await event.run();
+      await this.#happen(oldest(events, this.step));
     }
     this.found('the schedule does not become quiet');
   }
 
   async afterStatement(link: Link, name: string): Promise<void> {
+    if (this.plan.hasExtras && !READS.test(name)) this.invariants.isDue = true;
     if (PLACES.test(name) && !this.servers.postgres.isOpen(link)) await this.noteCommitted();
   }
 
@@ -342,24 +375,8 @@ export class Schedule implements World {
   }
 }
 
+/** Statements that change nothing that is compared. */
+const READS = /^(SELECT|BEGIN|SET)/;
+
 /** Statements that may commit an order. */
 const PLACES = /^(COMMIT|WITH|place-|commit-orders|sell|insert|take)/;
-
-function describe(action: Action): string {
-  switch (action.kind) {
-    case 'buy':
-      return action.units === 1 ? 'buy' : `buy ${action.units}`;
-    case 'pay':
-      return `pay ${action.cents} cents, ${action.payment}`;
-    case 'restock':
-      return `change the stock by ${action.units}`;
-    case 'pass':
-      return `run ${action.name}`;
-    case 'wait':
-      return 'join the waitlist';
-    case 'refund':
-      return `refund the order of ${action.user}`;
-    default:
-      return action.kind;
-  }
-}

@@ -29,6 +29,10 @@ export const SCHEMA = `
   CREATE FUNCTION pg_catalog.pg_walfile_name(lsn pg_lsn) RETURNS text LANGUAGE plpgsql STABLE AS
     $$ BEGIN RETURN (SELECT lpad(to_hex(n), 8, '0') || '0000000000000000' FROM explore.timeline); END $$;
 
+  -- Its timeout is that of the virtual clock, like those of statements: what waits is cancelled.
+  DO $$ BEGIN EXECUTE replace(replace(pg_get_functiondef('offer_units(int, int)'::regprocedure),
+    'lock_not_available', 'lock_not_available OR query_canceled'), '''50ms''', '0'); END $$;
+
   CREATE FUNCTION explore.tables() RETURNS SETOF text LANGUAGE sql AS $$
     SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public' AND tablename <> '_prisma_migrations' ORDER BY 1 $$;
 

@@ -2,26 +2,57 @@
 import type { Random } from '../kit/random.ts';
 
 /** One request. `at`: the process that gets it. */
-export type Action = { readonly at: number } & (
-  | { readonly kind: 'buy'; readonly user: string; readonly units: number }
+export type Action = { readonly at: number } /** `isTwin`: from the other sale of the limit group. */ & (
+  | {
+      readonly kind: 'buy';
+      readonly user: string;
+      readonly units: number;
+      readonly code?: string;
+      readonly isTwin?: true;
+    }
   | { readonly kind: 'pay'; readonly user: string; readonly payment: string; readonly cents: number }
   | { readonly kind: 'cancel'; readonly user: string }
   | { readonly kind: 'refund'; readonly user: string; readonly returnUnits: boolean }
   | { readonly kind: 'refund-sale' }
   | { readonly kind: 'restock'; readonly units: number }
   | { readonly kind: 'wait'; readonly user: string }
+  | Operation
   /** One run of a pass of the process. */
   | { readonly kind: 'pass'; readonly name: string }
 );
 
+/** What extras add: see extras.ts. */
+export type Operation =
+  | { readonly kind: 'extend'; readonly user: string; readonly seconds: number }
+  | { readonly kind: 'transfer'; readonly user: string; readonly to: string }
+  /** Of the waitlist of a sale that holds. */
+  | { readonly kind: 'join'; readonly user: string; readonly units: number }
+  | { readonly kind: 'leave'; readonly user: string };
+
 /** Requests of one client, one after the other: the next is sent when the one before was answered, or given up. */
 export type Script = readonly Action[];
+
+/** The terms of a sale with extras. */
+export interface Extras {
+  /** Seconds for which its waitlist holds a unit; undefined: it holds none. */
+  readonly holdS?: number;
+  /** The limit of a customer over it and its twin; undefined: it has no twin. */
+  readonly perCustomer?: number;
+  /** Undefined: it needs no code, and has begun. */
+  readonly code?: {
+    readonly uses: number;
+    /** Until it opens for the group, and for all; milliseconds since it is sold. */
+    readonly groupInMs: number;
+    readonly allInMs: number;
+  };
+}
 
 /** What is asked about one sale. */
 export interface Workload {
   readonly stock: number;
   readonly maxPerOrder: number;
   readonly scripts: readonly Script[];
+  readonly extras?: Extras;
 }
 
 export const PRICE_CENTS = 500;
@@ -81,3 +112,31 @@ export function workloadOf(random: Random, sale: number, processes: number, isRe
 }
 
 const OF_REDIS: ReadonlySet<string> = new Set(['reservation-reaper', 'mirror-outbox']);
+
+/** What a request asks for, as a person reads it. */
+export function describe(action: Action): string {
+  switch (action.kind) {
+    case 'buy':
+      return `${action.units === 1 ? 'buy' : `buy ${action.units}`}${action.code ? ' with a code' : ''}${action.isTwin ? ' of the twin' : ''}`;
+    case 'pay':
+      return `pay ${action.cents} cents, ${action.payment}`;
+    case 'restock':
+      return `change the stock by ${action.units}`;
+    case 'pass':
+      return `run ${action.name}`;
+    case 'wait':
+      return 'join the waitlist';
+    case 'join':
+      return `join the waitlist for ${action.units}`;
+    case 'leave':
+      return 'leave the waitlist';
+    case 'extend':
+      return `extend by ${action.seconds} s`;
+    case 'transfer':
+      return `transfer to ${action.to}`;
+    case 'refund':
+      return `refund the order of ${action.user}`;
+    default:
+      return action.kind;
+  }
+}

@@ -51,7 +51,13 @@ export async function startBackground(context: BackgroundContext, closers: Close
   return tasks;
 }
 
-function runTasks({ config, core, reports, log, aroundClaims }: BackgroundContext): Tasks {
+export function runTasks({
+  config,
+  core,
+  reports,
+  log,
+  aroundClaims,
+}: Omit<BackgroundContext, 'pipeline'>): Tasks {
   const { postgres, lock } = core;
   const { instruments, background } = reports;
   return startTasks({

@@ -1,0 +1,120 @@
+/** What sales with extras are asked for, besides what every sale is: see extras.ts. */
+import { failureOf } from '../../src/service/pipeline.ts';
+import { unanswered } from '../history.ts';
+import { type Clients, nowUs } from './clients.ts';
+import { CODE, TWIN_STOCK, twinOf } from './extras.ts';
+import type { ExploredProcess } from './process.ts';
+import type { ExploreServers } from './servers.ts';
+import { virtual } from './virtual.ts';
+import type { Action, Operation, Workload } from './workload.ts';
+
+type Parts = NonNullable<ExploredProcess['parts']>;
+
+export const isOperation = (action: Action): action is Action & Operation =>
+  action.kind === 'extend' || action.kind === 'transfer' || action.kind === 'join' || action.kind === 'leave';
+
+/** What customers and the operator were promised, and nothing may undo. Times are milliseconds since 1970. */
+export class Answered {
+  /** When each order expires at the earliest. */
+  readonly deadlines = new Map<string, number>();
+  /** The customer that each order was passed to. */
+  readonly receivers = new Map<string, string>();
+  /** How often each customer of a sale has joined its waitlist, or may have; and when one has left it who has not joined since. */
+  readonly joins = new Map<string, number>();
+  readonly leaves = new Map<string, number>();
+  /** Joins without an answer may arrive later. */
+  readonly joining = new Set<string>();
+}
+
+export const placeOf = (sale: number, user: string): string => `${sale} ${user}`;
+
+/** Sends one. Its owner must be set. */
+export async function operate(
+  action: Action & Operation,
+  saleId: number,
+  parts: Parts,
+  clients: Clients,
+  answered: Answered,
+  onDefect: (doing: string, error: unknown) => void,
+): Promise<null> {
+  try {
+    await ASK[action.kind](action as never, saleId, parts, clients, answered);
+  } catch (error) {
+    if (failureOf(error) === 'defect') onDefect(action.kind, error);
+  }
+  return null;
+}
+
+type Ask<K extends Operation['kind']> = (
+  action: Extract<Operation, { kind: K }>,
+  saleId: number,
+  parts: Parts,
+  clients: Clients,
+  answered: Answered,
+) => Promise<void>;
+
+const ASK: { readonly [K in Operation['kind']]: Ask<K> } = {
+  async extend({ user, seconds }, _, { lifecycle }, { orders }, { deadlines }) {
+    const result = await lifecycle.extend(orders.get(user)!, seconds, 'operator');
+    if (result.kind !== 'extended') return;
+    const { orderId: id, expiresAt } = result.order;
+    deadlines.set(id, Math.max(deadlines.get(id) ?? 0, Date.parse(expiresAt)));
+  },
+  async transfer({ user, to }, _, { lifecycle }, { orders }, { receivers }) {
+    const id = orders.get(user)!;
+    const { kind } = await lifecycle.transfer(id, to, 'operator');
+    if (kind === 'transferred' || kind === 'unchanged') receivers.set(id, `${receivers.get(id) ?? ''} ${to}`);
+  },
+  async join({ user, units }, saleId, { waitlist }, { history }, { joins, leaves, joining }) {
+    const place = placeOf(saleId, user);
+    leaves.delete(place);
+    joining.add(place);
+    joins.set(place, (joins.get(place) ?? 0) + 1);
+    // Whoever waits may get an order at any time.
+    const [id, invokedUs] = [history.length, nowUs()];
+    history.push({ ...unanswered, id, op: 'purchase', saleId, userId: user, invokedUs, units });
+    const joined = await waitlist.join(saleId, user, units);
+    joining.delete(place);
+    const isJoined = typeof joined === 'object' && joined?.kind === 'joined';
+    if (!isJoined) joins.set(place, joins.get(place)! - 1);
+  },
+  async leave({ user }, saleId, { waitlist }, _, { joins, leaves, joining }) {
+    const place = placeOf(saleId, user);
+    const before = joins.get(place);
+    await waitlist.leave(saleId, user);
+    if (joins.get(place) === before && !joining.has(place)) leaves.set(place, virtual.nowMs);
+  },
+};
+
+const TERMS = `
+  UPDATE sales SET waitlist = CASE WHEN $2::int IS NULL THEN 'notify' ELSE 'hold' END, waitlist_hold_s = $2,
+    limit_group = CASE WHEN $3::int IS NULL THEN NULL ELSE 'group ' || $4::int END, max_per_customer = $3 WHERE id = ANY($1::int[])`;
+const OPEN = `
+  WITH opened AS (UPDATE sales SET starts_at = clock_timestamp() + $2 * interval '1 millisecond' WHERE id = $1), made AS (
+    INSERT INTO sale_groups (sale_id, name, opens_at, has_codes) VALUES ($1, 'group', clock_timestamp() + $3 * interval '1 millisecond', true)
+  )
+  INSERT INTO sale_codes (sale_id, code, group_name, uses) VALUES ($1, $4, 'group', $5)`;
+
+interface Sold {
+  readonly n: number;
+  readonly workload: Workload;
+}
+
+/** The sales of the same limit groups. */
+export const twinsOf = ({ sales }: { readonly sales: readonly Sold[] }) =>
+  sales
+    .filter(({ workload }) => workload.extras?.perCustomer !== undefined)
+    .map(({ n }) => ({ id: twinOf(n), stock: TWIN_STOCK, maxPerOrder: 1 }));
+
+/** Gives a sale its terms, before anything has loaded it. */
+export async function setTerms({ sql }: ExploreServers, { n, workload }: Sold): Promise<void> {
+  const { holdS, perCustomer } = workload.extras ?? {};
+  if (holdS === undefined && perCustomer === undefined) return;
+  await sql.query(TERMS, [perCustomer === undefined ? [n] : [n, twinOf(n)], holdS, perCustomer, n]);
+}
+
+/** Sets when a sale opens, and for whom: as it begins, but before it is loaded. */
+export async function setOpening({ sql }: ExploreServers, { n, workload }: Sold): Promise<void> {
+  const { code } = workload.extras ?? {};
+  if (code !== undefined) await sql.query(OPEN, [n, code.allInMs, code.groupInMs, CODE, code.uses]);
+}
