@@ -14,7 +14,7 @@ import { limits } from '../src/config/limits.ts';
 import { fileVariables } from '../src/config/value-files.ts';
 import { serviceUrlOf } from '../src/local/postgres-roles.ts';
 import { choices } from '../src/service/core.ts';
-import { buy, call } from './support/client.ts';
+import { buy, call, post } from './support/client.ts';
 import { opened } from './support/opened.ts';
 import { commandsOf, execute, root, text } from './support/samples.ts';
 import { runCommand, spawnService } from './support/service.ts';
@@ -257,11 +257,8 @@ describe.skipIf(missing.length > 0)(`helm${missing.map((name) => ` (missing: ${n
     });
     await using service = await spawnService({ ...pod, ADMIN_PORT: '0' });
     const adminUrl = `http://127.0.0.1:${/"adminPort":(\d+)/.exec(service.log.join('\n'))![1]}`;
-    const { body } = await call(`${adminUrl}/sales`, {
-      method: 'POST',
-      headers: { authorization: `Bearer ${secrets.ADMIN_TOKEN}`, 'content-type': 'application/json' },
-      body: JSON.stringify({ name: 'one', stock: 1, priceCents: 1 }),
-    });
+    const sale = { name: 'one', stock: 1, priceCents: 1 };
+    const { body } = await post(`${adminUrl}/sales`, sale, secrets.ADMIN_TOKEN);
     expect(await buy(service.url, Number(body.id), 'ann')).toMatchObject({ status: 201 });
     expect((await call(`${service.url}/metrics`)).status).toBe(404);
     expect((await call(`${adminUrl}/metrics`)).status).toBe(200);

@@ -1,6 +1,6 @@
 /** Tickets of services whose clocks are an hour ahead and an hour behind, beside one with the clock of the stores. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { call } from '../support/client.ts';
+import { post } from '../support/client.ts';
 import { ownClocks } from '../support/clocks.ts';
 import { openIssuer } from '../support/issuer.ts';
 import { opened } from '../support/opened.ts';
@@ -31,17 +31,15 @@ beforeAll(async () => {
 });
 afterAll(() => Promise.all([...services.values()].map((service) => service.stop())));
 
-function post(clock: Clock, path: string, token: string, body: object = {}) {
-  const headers = { 'content-type': 'application/json', authorization: `Bearer ${token}` };
-  return call(services.get(clock)!.url + path, { method: 'POST', headers, body: JSON.stringify(body) });
-}
+const send = (clock: Clock, path: string, token: string, body: object = {}) =>
+  post(services.get(clock)!.url + path, body, token);
 const at = (aheadMs: number) => new Date(Date.now() + aheadMs).toISOString();
 async function sell(more: object = {}): Promise<number> {
-  const { body } = await post('right', '/sales', ADMIN, { name: 'sale', stock: 9, priceCents: 1, ...more });
+  const { body } = await send('right', '/sales', ADMIN, { name: 'sale', stock: 9, priceCents: 1, ...more });
   return body.id as number;
 }
 const ticketOf = (clock: Clock, saleId: number, token: string) =>
-  post(clock, `/sales/${saleId}/tickets`, token);
+  send(clock, `/sales/${saleId}/tickets`, token);
 
 it.each(['ahead', 'behind'] as const)(
   'a process whose clock is %s issues tickets until the sale has ended by the clock of Postgres',
@@ -61,8 +59,8 @@ it.each(['ahead', 'behind'] as const)(
     const saleId = await sell();
     const { ticket } = (await ticketOf('right', saleId, token)).body;
     for (let n = 0; n < 3; n++) {
-      const { body } = await post('right', `/sales/${saleId}/orders`, ticket as string);
-      expect((await post('right', `/orders/${body.orderId}/cancel`, token)).status).toBe(200);
+      const { body } = await send('right', `/sales/${saleId}/orders`, ticket as string);
+      expect((await send('right', `/orders/${body.orderId}/cancel`, token)).status).toBe(200);
       await published(stores);
     }
     const { status, headers } = await ticketOf(clock, saleId, token);
@@ -77,7 +75,7 @@ it('a ticket of one process is accepted by all', async () => {
     for (const used of services.keys()) {
       const saleId = await sell();
       const { ticket } = (await ticketOf(issued, saleId, await issuer.token(`${issued}-${used}`))).body;
-      const answer = await post(used, `/sales/${saleId}/orders`, ticket as string);
+      const answer = await send(used, `/sales/${saleId}/orders`, ticket as string);
       expect(answer, `${issued}, ${used}`).toMatchObject({ status: 201 });
     }
 });

@@ -45,17 +45,14 @@ afterAll(async () => {
 });
 
 const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
-const admin = bearer(ADMIN.slice(4));
-const json = { 'content-type': 'application/json' };
 const post = (path: string, token: string, body: object = {}, { url } = service, more: object = {}) => {
-  const headers = { ...json, ...bearer(token), ...more };
+  const headers = { 'content-type': 'application/json', ...bearer(token), ...more };
   return call(`${url}${path}`, { method: 'POST', headers, body: JSON.stringify(body) });
 };
 const get = (path: string, token: string) => call(`${service.url}${path}`, { headers: bearer(token) });
 const sell = async (stock: number, more: object = {}): Promise<number> => {
-  const body = JSON.stringify({ name: 'sale', stock, priceCents: 500, ...more });
-  const answer = await call(`${service.url}/sales`, { method: 'POST', headers: { ...json, ...admin }, body });
-  return answer.body.id as number;
+  const { body } = await post('/sales', ADMIN.slice(4), { name: 'sale', stock, priceCents: 500, ...more });
+  return body.id as number;
 };
 /** A ticket as the service issues it, with other values. */
 const forged = (

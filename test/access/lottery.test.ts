@@ -11,7 +11,7 @@ import { createWaitingRoom } from '../../src/access/waiting-room.ts';
 import { limits } from '../../src/config/limits.ts';
 import type { Sale } from '../../src/domain/sale.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
-import { call, eventually, inGroups } from '../support/client.ts';
+import { call, eventually, inGroups, post } from '../support/client.ts';
 import { AUDIENCE, ISSUER, openIssuer } from '../support/issuer.ts';
 import { opened } from '../support/opened.ts';
 import { OwnRedis } from '../support/servers.ts';
@@ -55,11 +55,8 @@ describe('the waiting room', () => {
 
   async function sell(startMs: number, spreadS = SPREAD_S, stock = UNITS): Promise<Sale> {
     const startsAt = new Date(startMs).toISOString();
-    const { body } = await call(`${service.url}/sales`, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json', authorization: 'Bearer 0123456789abcdef' },
-      body: JSON.stringify({ name: 'rush', stock, priceCents: 500, startsAt, spreadS }),
-    });
+    const asked = { name: 'rush', stock, priceCents: 500, startsAt, spreadS };
+    const { body } = await post(`${service.url}/sales`, asked, '0123456789abcdef');
     const sale = body as unknown as Sale;
     await stores.sql.query('UPDATE sales SET lottery_seed = $2 WHERE id = $1', [sale.id, SEED]);
     return sale;

@@ -267,12 +267,8 @@ it('gives an early ticket to a customer with a code, or whose token names a grou
   });
   const startsAt = inMinutes(60);
   const sale = await createSale(service.url, 10, { startsAt });
-  const send = async (path: string, bearer: string, body?: object) =>
-    call(`${service.url}/sales/${sale.id}/${path}`, {
-      method: 'POST',
-      headers: { authorization: `Bearer ${bearer}`, 'content-type': 'application/json' },
-      body: JSON.stringify(body ?? {}),
-    });
+  const send = (path: string, token: string, body: object = {}) =>
+    post(`${service.url}/sales/${sale.id}/${path}`, body, token);
   const group = { name: 'coders', opensAt: inMinutes(-1), codes: [{ code: 'one', uses: 1 }] };
   const add = (body: object) => post(`${service.url}/sales/${sale.id}/groups`, body);
   expect((await add(group)).status).toBe(201);

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { connect } from 'node:net';
 import { Webhook } from 'standardwebhooks';
 import { expect, it } from 'vitest';
-import { attempt, call, eventually } from '../support/client.ts';
+import { attempt, call, eventually, post } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
@@ -29,11 +29,7 @@ async function read(name: string): Promise<Record<string, number>> {
 }
 const json = { 'content-type': 'application/json' };
 const createSale = (token: string | null) =>
-  call(`${service.url}/sales`, {
-    method: 'POST',
-    headers: { ...json, ...(token !== null && { authorization: `Bearer ${token}` }) },
-    body: JSON.stringify({ name: 'a', stock: 2, priceCents: 500 }),
-  });
+  post(`${service.url}/sales`, { name: 'a', stock: 2, priceCents: 500 }, token);
 
 /** Reports a payment. @param more differences from a notification that counts */
 async function pay(orderId: unknown, more: { amountCents?: number; at?: Date; secret?: string } = {}) {

@@ -6,7 +6,7 @@ import path from 'node:path';
 import { beforeAll, expect, it } from 'vitest';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { freePort } from '../../src/local/server-process.ts';
-import { buy, call, createSale, eventually, users } from '../support/client.ts';
+import { buy, call, createSale, eventually, post, users } from '../support/client.ts';
 import { openIssuer } from '../support/issuer.ts';
 import { childrenOf } from '../support/nemesis.ts';
 import { opened } from '../support/opened.ts';
@@ -48,11 +48,7 @@ it('workers accept the tickets of each other, also without TICKET_SECRETS', asyn
   const { id } = await createSale(url, 1);
   const ask = (path: string, token: string) =>
     eventually(
-      () =>
-        call(`${many.url}/sales/${id}/${path}`, {
-          method: 'POST',
-          headers: { authorization: `Bearer ${token}` },
-        }),
+      () => post(`${many.url}/sales/${id}/${path}`, {}, token),
       ({ status }) => status !== 503,
     );
   const { ticket } = (await ask('tickets', await issuer.token('ann'))).body;

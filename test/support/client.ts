@@ -53,15 +53,15 @@ async function firstEvent({ body }: Response): Promise<string> {
   return '';
 }
 
-export const post = (url: string, body: unknown): Promise<Answer> => send('POST', url, body);
-export const patch = (url: string, body: unknown): Promise<Answer> => send('PATCH', url, body);
+/** @param token of a customer or an administrator, or a ticket */
+export const post = (url: string, body: unknown, token: string | null = null): Promise<Answer> =>
+  send('POST', url, body, token);
+export const patch = (url: string, body: unknown): Promise<Answer> => send('PATCH', url, body, null);
 
-function send(method: string, url: string, body: unknown): Promise<Answer> {
-  return call(url, {
-    method,
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify(body),
-  });
+function send(method: string, url: string, body: unknown, token: string | null): Promise<Answer> {
+  const authorization = token !== null && { authorization: `Bearer ${token}` };
+  const headers = { 'content-type': 'application/json', ...authorization };
+  return call(url, { method, headers, body: JSON.stringify(body) });
 }
 
 export async function createSale(service: string, stock: number, more: object = {}): Promise<Sale> {

@@ -2,7 +2,7 @@
 import { text } from 'node:stream/consumers';
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import { attempt, buy, call, createSale, pay, post } from '../support/client.ts';
+import { attempt, buy, call, createSale, patch, pay, post } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
@@ -38,10 +38,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await press(page, 'Resume');
       await says(page, 'The sale goes on');
       const startsAt = '2026-01-01T10:00:00.123Z';
-      await call(`${service.url}/sales/${id}`, {
-        ...{ method: 'PATCH', body: JSON.stringify({ startsAt }) },
-        headers: { 'content-type': 'application/json' },
-      });
+      await patch(`${service.url}/sales/${id}`, { startsAt });
       await follow(page, 'Terms');
       await page.getByLabel('Most units of an order').fill('4');
       await page.getByLabel('Price').fill('7.50');

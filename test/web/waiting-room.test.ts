@@ -1,7 +1,7 @@
 /** The shop with AUTH=jwt in a real browser: the proof of work, turns, tokens. What it sends and when: shop-state.test.ts. */
 import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import { call } from '../support/client.ts';
+import { post } from '../support/client.ts';
 import { openIssuer } from '../support/issuer.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
@@ -26,11 +26,8 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
 
   async function sell(startsInS: number): Promise<string> {
     const startsAt = new Date(Date.now() + startsInS * 1_000).toISOString();
-    const { body } = await call(`${service.url}/sales`, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json', authorization: `Bearer ${ADMIN}` },
-      body: JSON.stringify({ name: 'Launch', stock: 3, priceCents: 500, startsAt, spreadS: 2 }),
-    });
+    const asked = { name: 'Launch', stock: 3, priceCents: 500, startsAt, spreadS: 2 };
+    const { body } = await post(`${service.url}/sales`, asked, ADMIN);
     return `${service.url}/shop/${body.id}`;
   }
   const orders = async () =>
