@@ -72,7 +72,7 @@ export function linearityOf(
   if (strict.verdict === 'undecided') return { explains: 'undecided' };
   const others = linearize(
     stock,
-    steps.filter(({ kind }) => kind !== 'sold-out' && kind !== 'not-enough'),
+    steps.filter(({ kind }) => kind !== 'sold-out' && kind !== 'not-enough-units'),
   );
   const explains = {
     linearizable: 'all but sold-out',
@@ -118,7 +118,7 @@ function stepOf(
     (other.completedUs ?? other.invokedUs) + RESERVED_US > invoked;
   const reserved = isWeak ? unitsIn(history.filter(mayHold)) : 0;
   if (outcome === 'sold-out') return [{ ...times, kind: 'sold-out', user, reserved }];
-  return [{ ...times, kind: 'not-enough', user, remaining: one.remaining!, reserved }];
+  return [{ ...times, kind: 'not-enough-units', user, remaining: one.remaining!, reserved }];
 }
 
 function readStep(

@@ -28,7 +28,7 @@ export type Step = Interval &
     | { readonly kind: 'sold-out'; readonly user: string; readonly reserved: number }
     /** As many units are left, fewer than were asked for. */
     | {
-        readonly kind: 'not-enough';
+        readonly kind: 'not-enough-units';
         readonly user: string;
         readonly remaining: number;
         readonly reserved: number;
@@ -151,7 +151,7 @@ function alikeOf(steps: readonly Step[]): ReadonlySet<Step> {
   );
 }
 
-const READS: ReadonlySet<Step['kind']> = new Set(['holds', 'sold-out', 'not-enough', 'read']);
+const READS: ReadonlySet<Step['kind']> = new Set(['holds', 'sold-out', 'not-enough-units', 'read']);
 const isRead = ({ kind }: Step) => READS.has(kind);
 const unitsOf = (step: Step) => (step.kind === 'take' ? (step.units ?? 1) : 0);
 

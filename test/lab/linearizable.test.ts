@@ -14,7 +14,7 @@ const holds = (user: string, from: number, until: number) =>
 const soldOut = (user: string, from: number, until: number, reserved = 0) =>
   step('sold-out', { user, reserved }, from, until);
 const notEnough = (user: string, remaining: number, from: number, until: number) =>
-  step('not-enough', { user, remaining, reserved: 0 }, from, until);
+  step('not-enough-units', { user, remaining, reserved: 0 }, from, until);
 const back = (user: string, from: number, until: number) =>
   step('return', { order: `of-${user}` }, from, until);
 const pay = (user: string, from: number, until: number) => step('pay', { order: `of-${user}` }, from, until);
@@ -75,7 +75,7 @@ function isPossible(stock: number, placed: readonly Step[]): boolean {
     if (step.kind === 'restock') free += step.units;
     else if (step.kind === 'holds') return active.get(step.user)?.order === step.order;
     else if (step.kind === 'sold-out') return !active.has(step.user) && free <= step.reserved;
-    else if (step.kind === 'not-enough') return !active.has(step.user) && free === step.remaining;
+    else if (step.kind === 'not-enough-units') return !active.has(step.user) && free === step.remaining;
     else if (step.kind === 'read') return free === step.free;
     else if (step.kind === 'pay') {
       if (![...active.values()].some(({ order }) => order === step.order)) return false;
