@@ -248,6 +248,14 @@ it.each<[what: string, named: string[], existing: readonly string[]]>([
     all,
     all.filter((one) => RegExp(`[ :]${one}[\\s,.]`).test(example)),
   ],
+  [
+    'files that an attempt passes',
+    matches(
+      section('explanation/architecture', '## The path of an attempt'),
+      /(?<![/\w])((?:\w+\/)+[\w-]+)/g,
+    ),
+    [...sources('src'), ...sources('lua')].map((file) => file.replace(/^src\/|\.\w+$/g, '')),
+  ],
   ['choose-a-strategy', strategies, matches(page('how-to/choose-a-strategy'), /`([\w-]+)`/g)],
   [
     'keys of Redis in the data reference',
