@@ -74,12 +74,47 @@ export const shownStates = {
   ended: ['plain', 'Ended'],
 } as const satisfies Record<SaleState, readonly [tone: string, text: string]>;
 
-/** The parts of a list: what can be bought, what is coming, and what is over. */
-export const saleGroups = [
-  ['Now', ['open', 'paused']],
-  ['Coming up', ['scheduled']],
-  ['Sold out or ended', ['sold-out', 'ended']],
-] as const satisfies readonly (readonly [title: string, states: readonly SaleState[]])[];
+const GROUPS: readonly (readonly [title: string, ...states: SaleState[]])[] = [
+  ['Now', 'open', 'paused'],
+  ['Coming up', 'scheduled'],
+  ['Sold out or ended', 'sold-out', 'ended'],
+];
+
+/** The parts of a list that have sales: what can be bought, what is coming, and what is over. In a part, what changes next comes first. */
+export function groupedSales<S extends Pick<Sale, 'startsAt' | 'endsAt'> & { readonly state: SaleState }>(
+  sales: readonly S[],
+): (readonly [title: string, sales: readonly S[]])[] {
+  const nextMs = ({ state, startsAt, endsAt }: S): number =>
+    Date.parse((state === 'scheduled' ? startsAt : state === 'open' ? endsAt : null) ?? '9999-01-01');
+  return GROUPS.map(([title, ...states]) => {
+    const rank = (sale: S) => states.indexOf(sale.state);
+    const group = sales.filter((sale) => rank(sale) >= 0);
+    return [title, group.sort((a, b) => rank(a) - rank(b) || nextMs(a) - nextMs(b))] as const;
+  }).filter(([, group]) => group.length > 0);
+}
+
+/** Whether a sale is in its last tenth. */
+export const isScarce = (
+  { stock, remaining }: Pick<Sale, 'stock' | 'remaining'>,
+  state: SaleState,
+): boolean => (state === 'open' || state === 'paused') && remaining > 0 && remaining * 10 <= stock;
+
+/** The stock of a sale in words. Of the last tenth: `Only 3 left`. */
+export function stockText(
+  { stock, sold, remaining }: Pick<Sale, 'stock' | 'sold' | 'remaining'>,
+  state: SaleState,
+): string {
+  const count = (n: number) => Math.max(0, n).toLocaleString('en');
+  if (state === 'scheduled') return `${count(stock)} units`;
+  if (remaining <= 0) return `All ${count(stock)} sold`;
+  if (state === 'ended') return `${count(sold)} of ${count(stock)} sold`;
+  return isScarce({ stock, remaining }, state)
+    ? `Only ${count(remaining)} left`
+    : `${count(remaining)} of ${count(stock)} left`;
+}
+
+/** Whether a name takes more than two lines as the heading of a page. */
+export const isLong = (name: string): boolean => name.length > 50;
 
 /** In place of a picture: up to two initials of the name, and one of six colours. */
 export function placeholderOf(name: string): { readonly initials: string; readonly hue: number } {

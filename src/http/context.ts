@@ -72,6 +72,8 @@ export interface HttpContext {
   readonly paymentSecrets: readonly WebhookSecret[];
   /** Of sales that name none: ISO 4217. */
   readonly currency: string;
+  /** Of sales that name none. */
+  readonly paymentWindowS: number;
   readonly callers: Callers;
   /** Null: AUTH=none, and visitors choose a name. */
   readonly ticketing: Ticketing | null;

@@ -2,12 +2,14 @@
 import { limits } from '../config/limits.ts';
 import { moneyIn } from '../domain/money.ts';
 import {
+  groupedSales,
+  isLong,
   placeholderOf,
   type Sale,
   type SaleState,
-  saleGroups,
   saleStates,
   shownStates,
+  stockText,
 } from '../domain/sale.ts';
 import type { Assets } from './assets.ts';
 
@@ -23,7 +25,7 @@ export interface Page {
   readonly body: string;
 }
 
-type ShownSale = Sale & { readonly state: string };
+type ShownSale = Sale & { readonly state: SaleState };
 
 const ENTITIES: Readonly<Record<string, string>> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' };
 export const escaped = (text: string): string => text.replace(/[&<>"]/g, (char) => ENTITIES[char]!);
@@ -36,17 +38,15 @@ export const MARK =
 
 /** @param currency of sales that name none, for the scripts */
 export function frame(assets: Assets, hasConsole: boolean, currency: string): (page: Page) => string {
-  const links = [
-    ['/', 'On sale'],
-    ...(hasConsole
-      ? [
-          ['/console', 'Console'],
-          ['/docs', 'API'],
-        ]
-      : []),
-  ];
+  const anchor = (to: string, name: string, current = '') =>
+    `<a href="${to}"${to === current ? ' aria-current="page"' : ''}>${name}</a>`;
+  // Not for customers: in the head of the console, and in the foot of the shop.
+  const forStaff = (current: string) =>
+    hasConsole ? anchor('/console', 'Console', current) + anchor('/docs', 'API', current) : '';
   const style = (name: string) => `<link rel="stylesheet" href="${assets.url(name)}">`;
-  return ({ title, current, script, data, body }) => `<!doctype html>
+  return ({ title, current, script, data, body }) => {
+    const isShop = current !== '/console' && current !== '/docs';
+    return `<!doctype html>
 <html lang="en" data-currency="${currency}">
 <head>
 <meta charset="utf-8">
@@ -58,22 +58,20 @@ ${style('style.css')}${script === undefined ? '' : style(`${script}.css`)}
 ${script === undefined ? '' : `<script type="module" src="${assets.url(`${script}.js`)}"></script>`}
 </head>
 <body>
-<header class="top"><div class="wide"><a class="brand" href="/">${MARK}Stampede</a><nav aria-label="Pages">${links
-    .map(([to, name]) => `<a href="${to}"${to === current ? ' aria-current="page"' : ''}>${name}</a>`)
-    .join('')}</nav></div></header>
+<header class="top"><div class="wide"><a class="brand" href="/">${MARK}Stampede</a><nav aria-label="Pages">${anchor('/', 'On sale', current)}${isShop ? '' : forStaff(current)}</nav></div></header>
 <main id="app">${body}</main>
-<footer class="foot"><div class="wide">Countdowns use the server’s clock.</div></footer>
+<footer class="foot"><div class="wide row">Countdowns use the server’s clock.${isShop ? forStaff(current) : ''}</div></footer>
 ${data === undefined ? '' : `<script type="application/json" id="data">${asData(data)}</script>`}
 </body>
 </html>
 `;
+  };
 }
 
-const number = (n: number) => n.toLocaleString('en');
 const time = (iso: string) => `<time datetime="${iso}">${iso.slice(0, 16).replace('T', ' ')} UTC</time>`;
 
 function pill({ state }: ShownSale): string {
-  const [tone, text] = shownStates[state as SaleState];
+  const [tone, text] = shownStates[state];
   return `<span class="pill ${tone}">${text}</span>`;
 }
 
@@ -89,11 +87,10 @@ function picture({ name, imageUrl }: Sale): string {
     imageUrl === null
       ? `<span aria-hidden="true">${initials}</span>`
       : `<img src="${escaped(imageUrl)}" alt="" width="800" height="600" referrerpolicy="no-referrer">`;
-  return `<div class="picture hue-${hue}">${shown}</div>`;
+  return `<div class="picture hue-${hue}${imageUrl === null ? ' none' : ''}">${shown}</div>`;
 }
 
 const price = (sale: Sale): string => moneyIn(sale.currency).text(sale.priceCents);
-const left = ({ remaining }: Sale): string => number(Math.max(0, remaining));
 
 /** Part of the list of sales. */
 export interface ListPart {
@@ -121,11 +118,10 @@ export function salesBody(sales: readonly ShownSale[], part: ListPart): string {
   const itemOf = (sale: ShownSale) =>
     `<li><a class="card sale ${sale.state}" href="/shop/${sale.id}">${picture(sale)}
 <h3 dir="auto">${escaped(sale.name)}</h3><span class="row apart"><b>${price(sale)}</b>${pill(sale)}</span>
-<span class="stack tight">${bar(sale)}<span class="label">${left(sale)} of ${number(sale.stock)} left</span></span></a></li>`;
-  const groups = saleGroups.map(([title, states]) => {
-    const items = sales.filter(({ state }) => (states as readonly string[]).includes(state)).map(itemOf);
-    const list = `<ul class="sales">${items.join('')}</ul>`;
-    return items.length === 0 ? '' : `<section class="stack"><h2>${title}</h2>${list}</section>`;
+<span class="stack tight">${bar(sale)}<span class="label">${stockText(sale, sale.state)}</span></span></a></li>`;
+  const groups = groupedSales(sales).map(([title, group]) => {
+    const list = `<ul class="sales">${group.map(itemOf).join('')}</ul>`;
+    return `<section class="stack"><h2>${title}</h2>${list}</section>`;
   });
   const list = sales.length > 0 ? groups.join('') : part.isWhole ? NOTHING : NO_MATCH;
   const next = part.older === null ? '' : `<p><a href="${escaped(part.older)}">Older sales</a></p>`;
@@ -142,8 +138,8 @@ export function saleBody(sale: ShownSale): string {
   const about =
     sale.description === null ? '' : `<p class="about" dir="auto">${escaped(sale.description)}</p>`;
   return `<div class="wide shop"><div class="column">${picture(sale)}${about}</div>
-<div class="column"><section class="stack product ${sale.state}"><h1 dir="auto">${escaped(sale.name)}</h1>
+<div class="column"><section class="stack product ${sale.state}"><h1 dir="auto"${isLong(sale.name) ? ' class="long"' : ''}>${escaped(sale.name)}</h1>
 <div class="row apart"><p class="price">${price(sale)}</p>${pill(sale)}</div>
-<div class="meters">${when}<div><p class="label">Left</p><p class="numeral">${left(sale)}</p><p class="label">of ${number(sale.stock)}</p></div></div>${bar(sale)}</section>
+${when}<div class="stack tight">${bar(sale)}<p class="stock">${stockText(sale, sale.state)}</p></div></section>
 <section class="card stack your"><noscript><p class="notice">Buying on this page needs JavaScript.</p></noscript></section></div></div>`;
 }

@@ -27,7 +27,7 @@ export interface Reads {
   readonly auditLog: { ofSale(saleId: number, limit: number): Promise<readonly AuditedAct[]> };
   readonly unmatched: Pick<UnmatchedPaymentTable, 'list'>;
   readonly waitlist: Pick<Waitlist, 'find' | 'list'>;
-  readonly groups: Pick<SaleGroups, 'list' | 'opensFor'>;
+  readonly groups: Pick<SaleGroups, 'list' | 'opensFor' | 'codesFrom'>;
   /** Reads that wait for a connection. */
   readonly waiting: number;
 }

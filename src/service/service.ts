@@ -134,6 +134,7 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
     reads,
     paymentSecrets: config.paymentWebhookSecrets,
     currency: config.currency,
+    paymentWindowS: config.paymentWindowS,
     confirm: config.confirm,
     ledger: ledger(postgres),
     tasks,

@@ -277,6 +277,13 @@ describe('with a ticket', () => {
     expect(bought).toMatchObject({ units: 3, atMs: START_MS + 90_000 });
   });
 
+  it('asks for it with the code that opens the sale early, also after a reload', () => {
+    script({ ticket: [ticket(90_000)] });
+    dispatch({ is: 'pressed', identity: state.identity, units: 2, code: 'EARLY' });
+    open('jwt', saved(state)!, { ticket: [ticket(90_000)] });
+    expect(state).toMatchObject({ code: 'EARLY', units: 2, isQueued: true });
+  });
+
   it('proves that it works, and is busy when it cannot', () => {
     const required = problem(401, 'proof-required', null, { challenge: 'c', bits: 9 });
     press({ ticket: [required] }, 500);

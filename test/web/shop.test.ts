@@ -71,8 +71,8 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     );
     await page.waitForSelector('text=Your order is reserved');
     expect(sent).toHaveLength(1);
-    await page.waitForSelector('dd:text-is("3")');
-    await page.waitForSelector('.product .numeral:text-is("2")');
+    await page.waitForSelector('dd:text-is("3 × $5.00")');
+    await page.waitForSelector('.stock:text-is("2 of 5 left")');
     await inspect(page);
     await page.reload();
     await page.click('text=Pay $15.00 (demo)');
@@ -157,6 +157,29 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.click('button.primary');
       await page.waitForSelector('text=Your order is reserved');
       expect(await ordersOf(id)).toEqual(['pending']);
+    });
+  });
+
+  it('a visitor with a code buys before the sale opens, as many as the limit of related sales allows', async () => {
+    await visit(browser, service.url, async (page) => {
+      const later = { startsAt: inMs(HOUR_MS), maxPerOrder: 5, limitGroup: 'spring', maxPerCustomer: 2 };
+      const { id } = await createSale(service.url, 9, later);
+      const codes = [{ code: 'EARLY-1', uses: 1 }];
+      await post(`${service.url}/sales/${id}/groups`, { name: 'members', opensAt: inMs(-HOUR_MS), codes });
+      await page.goto(shop(id));
+      await page.waitForSelector('text=2 per customer, together with related sales');
+      await page.click('[aria-label="One unit more"]');
+      expect(await page.isDisabled('[aria-label="One unit more"]')).toBe(true);
+      await page.fill('input[name=code]', 'early-1');
+      await press(page);
+      await shows(page, 'text=This code is not valid here');
+      await page.fill('input[name=code]', 'EARLY-1');
+      await press(page);
+      await shows(page, 'text=Your order is reserved');
+      const other = await open(page, 9, { limitGroup: 'spring', maxPerCustomer: 2 });
+      await press(page);
+      await shows(page, 'text=You have reached your limit');
+      expect([await ordersOf(id), await ordersOf(other)]).toEqual([['pending'], []]);
     });
   });
 

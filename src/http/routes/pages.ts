@@ -15,7 +15,10 @@ import { escaped, frame, saleBody, salesBody } from '../page-markup.ts';
 import { areFull } from '../reads.ts';
 import { pageQuerySchema, saleIdSchema } from '../schemas.ts';
 
-type PageContext = Pick<HttpContext, 'reads' | 'ticketing' | 'paymentSecrets' | 'currency' | 'adminTokens'>;
+type PageContext = Pick<
+  HttpContext,
+  'reads' | 'ticketing' | 'paymentSecrets' | 'currency' | 'paymentWindowS' | 'adminTokens'
+>;
 
 /** @param sales whose pictures the page shows: it may load images from their hosts, and from no others */
 const policyFor = (sales: readonly Sale[]): string => {
@@ -123,11 +126,15 @@ function listPage({ reads }: PageContext, page: Render): RequestHandler {
 
 function salePage(context: PageContext, page: Render, proofWorker: string): RequestHandler {
   const { reads, paymentSecrets, adminTokens } = context;
-  const read = coalesce((saleId: number) => reads.sales.watch([saleId]));
+  const read = coalesce(async (saleId: number) => {
+    const { sales, nowMs } = await reads.sales.watch([saleId]);
+    const isComing = sales.some((sale) => stateOf(sale, nowMs) === 'scheduled');
+    return { sales, nowMs, codesFrom: isComing ? await reads.groups.codesFrom(saleId) : null };
+  });
   return async (req, res) => {
     const saleId = saleIdSchema.safeParse(req.params.saleId).data ?? Number.POSITIVE_INFINITY;
     const find = () => (areFull(reads) ? null : read(saleId).catch(inStore));
-    const found = saleId > limits.maxSaleId ? { sales: [], nowMs: 0 } : await find();
+    const found = saleId > limits.maxSaleId ? { sales: [], nowMs: 0, codesFrom: null } : await find();
     if (found === null) return unavailable(req, res, page);
     const [known] = found.sales;
     if (known === undefined) {
@@ -137,7 +144,10 @@ function salePage(context: PageContext, page: Render, proofWorker: string): Requ
     const sale = { ...known, state: stateOf(known, found.nowMs) };
     // Only if this client may report a payment without a signature or a token.
     const canPay = paymentSecrets.length === 0 && adminTokens?.areSet === false && isLocal(req);
-    const data = { page: 'sale', now: found.nowMs, sale, auth: authOf(context), canPay, proofWorker };
+    const { nowMs: now, codesFrom } = found;
+    const paymentWindowS = known.paymentWindowS ?? context.paymentWindowS;
+    const shown = { sale, auth: authOf(context), canPay, codesFrom, paymentWindowS, proofWorker };
+    const data = { page: 'sale', now, ...shown };
     const body = saleBody(sale);
     await sendText(req, res, page({ title: sale.name, current: '', script: 'shop', data, body }), [sale]);
   };

@@ -118,6 +118,12 @@ export function saleGroups(postgres: PostgresStore) {
         }
       }
     },
+    /** From when on codes open a sale, ISO 8601; null: it has none. */
+    async codesFrom(saleId: number): Promise<string | null> {
+      const text = 'SELECT min(opens_at) AS "opensAt" FROM sale_groups WHERE sale_id = $1 AND has_codes';
+      const { rows } = await pool.query<{ opensAt: Date | null }>(text, [saleId]);
+      return rows[0]!.opensAt?.toISOString() ?? null;
+    },
     /** When a sale opens for customers whose token names these groups, milliseconds since 1970; null: not before it does for all. */
     async opensFor(saleId: number, names: readonly string[]): Promise<number | null> {
       if (names.length === 0) return null;

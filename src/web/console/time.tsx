@@ -1,5 +1,5 @@
 /** Instants, short, in the visitor's time zone; the full date is their title. */
-import { dateTime } from '../ui/format.ts';
+import { dateTime, span } from '../ui/format.ts';
 import { serverNow } from '../ui/time.ts';
 
 /** The server's clock; before its first event this machine's. */
@@ -20,18 +20,8 @@ export function Time({ iso, text }: { iso: string; text?: string }) {
   );
 }
 
-/** From how many seconds on, the size in seconds, and the name. */
-const UNITS = [
-  [2 * 86_400, 86_400, 'd'],
-  [2 * 3_600, 3_600, 'h'],
-  [60, 60, 'min'],
-  [0, 1, 's'],
-] as const;
-
 /** `in 4 min`, `26 h ago`. */
 export function distance(iso: string): string {
-  const s = Math.abs(Date.parse(iso) - nowMs()) / 1_000;
-  const [, size, unit] = UNITS.find(([least]) => s >= least)!;
-  const text = `${Math.round(s / size)} ${unit}`;
+  const text = span(Math.abs(Date.parse(iso) - nowMs()) / 1_000);
   return Date.parse(iso) > nowMs() ? `in ${text}` : `${text} ago`;
 }

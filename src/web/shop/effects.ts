@@ -57,18 +57,20 @@ const store = (text: string | null): void =>
 
 async function run(task: Task, state: State): Promise<Outcome> {
   const { auth, identity, ticket } = state;
+  const code = state.code === '' ? {} : { code: state.code };
   const sale = `/sales/${state.sale.id}`;
   const own = auth === 'jwt' ? { token: identity } : {};
   switch (task.do) {
     case 'ticket': {
-      const body = task.proof === undefined ? {} : { proof: task.proof };
+      const body = { ...code, ...(task.proof !== undefined && { proof: task.proof }) };
       return { of: 'ticket', answer: await ask(`${sale}/tickets`, { body, ...own }) };
     }
     case 'proof':
       return { of: 'proof', challenge: task.challenge, nonce: await prove(state.proofWorker, task) };
     case 'order': {
-      // Every retry sends the same request. With a ticket, the ticket names the customer.
-      const body = { userId: auth === 'jwt' ? 'me' : identity, quantity: state.units };
+      // Every retry sends the same request. With a ticket, the ticket names the customer, and was got with the code.
+      const opening = auth === 'jwt' ? {} : code;
+      const body = { userId: auth === 'jwt' ? 'me' : identity, quantity: state.units, ...opening };
       const token = ticket === null ? {} : { token: ticket.ticket };
       return { of: 'order', answer: await ask(`${sale}/orders`, { body, ...token }) };
     }

@@ -1,11 +1,11 @@
 /** The list of sales. */
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { type SaleState, saleGroups, stateOf } from '../../domain/sale.ts';
+import { groupedSales, isScarce, type SaleState, stateOf, stockText } from '../../domain/sale.ts';
 import type { ListPart } from '../../http/page-markup.ts';
 import type { Sale } from '../ui/answers.ts';
 import { ask } from '../ui/api.ts';
-import { clock, count, money } from '../ui/format.ts';
+import { clock, money } from '../ui/format.ts';
 import { StateOptions, StatePill } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
 import { Claimed, Picture } from './sale.tsx';
@@ -33,27 +33,22 @@ export function ListPage({ data }: { data: ListData }) {
   }, []);
   const known = sales.value ?? data.sales;
   const nowMs = Math.max(now.value, serverNow());
-  const shown = known.map((sale) => ({ sale, state: stateOf(sale, nowMs) }));
+  const shown = known.map((sale) => ({ ...sale, state: stateOf(sale, nowMs) }));
   return (
     <div class="wide stack list">
       <h1>On sale</h1>
       {!data.isWhole && <Filter {...data} />}
       {shown.length === 0 && <Empty isFiltered={!data.isWhole} />}
-      {saleGroups.map(([title, states]) => {
-        const group = shown.filter(({ state }) => (states as readonly string[]).includes(state));
-        return (
-          group.length > 0 && (
-            <section key={title} class="stack">
-              <h2>{title}</h2>
-              <ul class="sales">
-                {group.map(({ sale, state }) => (
-                  <Item key={sale.id} {...{ sale, state, nowMs }} />
-                ))}
-              </ul>
-            </section>
-          )
-        );
-      })}
+      {groupedSales(shown).map(([title, group]) => (
+        <section key={title} class="stack">
+          <h2>{title}</h2>
+          <ul class="sales">
+            {group.map((sale) => (
+              <Item key={sale.id} {...{ sale, nowMs }} />
+            ))}
+          </ul>
+        </section>
+      ))}
       {data.older !== null && (
         <p>
           <a href={data.older}>Older sales</a>
@@ -63,8 +58,10 @@ export function ListPage({ data }: { data: ListData }) {
   );
 }
 
-function Item({ sale, state, nowMs }: { sale: Sale; state: SaleState; nowMs: number }) {
-  const left = `${count(Math.max(0, sale.remaining))} of ${count(sale.stock)} left`;
+function Item({ sale, nowMs }: { sale: Sale & { readonly state: SaleState }; nowMs: number }) {
+  const { state, startsAt, endsAt } = sale;
+  const [word, next] =
+    state === 'scheduled' ? ['in', startsAt] : ['ends in', state === 'open' ? endsAt : null];
   return (
     <li>
       <a class={`card sale ${state}`} href={`/shop/${sale.id}`}>
@@ -77,8 +74,12 @@ function Item({ sale, state, nowMs }: { sale: Sale; state: SaleState; nowMs: num
         <span class="stack tight">
           <Claimed sale={sale} state={state} />
           <span class="row apart label">
-            <span>{left}</span>
-            {state === 'scheduled' && <span>in {clock(Date.parse(sale.startsAt!) - nowMs)}</span>}
+            <span class={isScarce(sale, state) ? 'scarce' : undefined}>{stockText(sale, state)}</span>
+            {next !== null && (
+              <span>
+                {word} {clock(Date.parse(next) - nowMs)}
+              </span>
+            )}
           </span>
         </span>
       </a>

@@ -29,7 +29,7 @@ export function waitMessage({ why, detail }: Extract<Attempt, { kind: 'waiting' 
 }
 
 /** Why a purchase was refused. */
-export function refusalMessage({ slug, detail, body }: Problem, { auth, sale }: State): Message {
+export function refusalMessage({ slug, detail, body }: Problem, { auth, sale, code }: State): Message {
   switch (slug) {
     case 'sold-out':
       return sale.remaining > 0
@@ -38,17 +38,27 @@ export function refusalMessage({ slug, detail, body }: Problem, { auth, sale }: 
     case 'not-enough-units':
       return ['warn', `Only ${body.remaining} left`, 'You were not charged. Choose fewer, and try again.'];
     case 'customer-limit':
-      return [
-        'warn',
-        `You may have ${body.limit} of these`,
-        `You were not charged. ${body.left} more are possible.`,
-      ];
+      return body.left === 0
+        ? [
+            'warn',
+            'You have reached your limit',
+            `It is ${body.limit}, for this and related sales. You were not charged.`,
+          ]
+        : ['warn', `You can have ${body.left} more`, 'You were not charged. Choose fewer, and try again.'];
+    case 'invalid-code':
+      return body.reason === 'used-up'
+        ? ['bad', 'This code is used up', 'Other customers have used it. You were not charged.']
+        : ['bad', 'This code is not valid here', 'Check each letter: capitals count. You were not charged.'];
     case 'sale-not-open':
       if (body.reason === 'paused')
         return ['warn', 'The sale is paused', 'You were not charged. Try again when it goes on.'];
       return body.reason === 'ended'
         ? ['bad', 'The sale has ended', 'You were not charged.']
-        : ['warn', 'The sale is not open yet', 'Try again when the countdown ends.'];
+        : [
+            'warn',
+            'The sale is not open yet',
+            `Try again ${code === '' ? 'when the countdown ends' : 'later: your code is valid, and opens the sale before the countdown ends'}.`,
+          ];
     case 'unauthorized': {
       const text = 'The token is missing, expired, or not for this shop.';
       return ['bad', 'Please sign in again', auth === 'jwt' ? text : detail];

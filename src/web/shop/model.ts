@@ -16,6 +16,10 @@ export interface SaleData {
   readonly sale: Sale;
   readonly auth: 'none' | 'jwt';
   readonly canPay: boolean;
+  /** From when on codes open a sale that has not started, ISO 8601; null: none does. */
+  readonly codesFrom: string | null;
+  /** How long an order of the sale may stay unpaid. */
+  readonly paymentWindowS: number;
   readonly proofWorker: string;
 }
 
@@ -48,6 +52,8 @@ export interface State extends Omit<SaleData, 'now'> {
   readonly identity: string;
   /** Units that the visitor asks for. */
   readonly units: number;
+  /** Opens the sale before it starts; empty: none. */
+  readonly code: string;
   readonly attempt: Attempt;
   readonly ticket: Ticket | null;
   /** Tickets that were not accepted, one after the other. */
@@ -108,7 +114,7 @@ export type PageEvent =
   | { readonly is: 'live'; readonly isLive: boolean }
   | { readonly is: 'named'; readonly identity: string }
   | { readonly is: 'stepped'; readonly units: number }
-  | { readonly is: 'pressed'; readonly identity: string; readonly units: number }
+  | { readonly is: 'pressed'; readonly identity: string; readonly units: number; readonly code?: string }
   | { readonly is: 'joined'; readonly identity: string; readonly units: number }
   | { readonly is: 'stopped' | 'left' }
   | { readonly is: 'changing'; readonly by: 'pay' | 'cancel'; readonly order: Order }

@@ -1,8 +1,8 @@
 /** The visitor's side of a sale: purchase, waiting, and the order with its payment. */
 import { useRef, useState } from 'preact/hooks';
 import type { SaleState } from '../../domain/sale.ts';
-import { clock, count, money } from '../ui/format.ts';
-import { Live, Notice, useKeptFocus } from '../ui/parts.tsx';
+import { clock, count, money, shortDate, span } from '../ui/format.ts';
+import { Field, Live, Notice, useKeptFocus } from '../ui/parts.tsx';
 import { now } from '../ui/time.ts';
 import type { View } from './effects.ts';
 import {
@@ -27,7 +27,11 @@ export function YourOrder({ saleState, ...view }: View & { saleState: SaleState 
   const isListed = saleState === 'sold-out' && entry !== null && entry.place !== null && !isBusy(state);
   const listed = has || isListed || isBusy(state) ? null : waitlistMessage(state, saleState);
   return (
-    <section ref={section} class="card stack your" aria-label="Your order">
+    <section
+      ref={section}
+      class={`card stack your${state.codesFrom === null ? '' : ' coded'}`}
+      aria-label="Your order"
+    >
       {has ? (
         <>
           <Placed {...view} order={order} />
@@ -43,7 +47,9 @@ export function YourOrder({ saleState, ...view }: View & { saleState: SaleState 
         {isSought(state) && (order === null || attempt.kind === 'placed') && (
           <Notice tone="warn" title="Looking for your order" />
         )}
-        {state.isUncommitted && <Notice tone="warn" title="Your order is being confirmed" />}
+        {state.isUncommitted && attempt.kind !== 'refused' && (
+          <Notice tone="warn" title="Your order is being confirmed" />
+        )}
         {listed !== null && attempt.kind === 'idle' && <Said message={listed} />}
         <Progress {...view} />
         {failure !== null && <Notice tone="bad" title={failure} />}
@@ -58,71 +64,121 @@ const Said = ({ message: [tone, title, text] }: { message: Message }) => (
   </Notice>
 );
 
-/** What the button says, and what stands below it. */
+/** Whether codes open the sale now. */
+const isEarly = ({ codesFrom }: View['state']): boolean =>
+  codesFrom !== null && Date.parse(codesFrom) <= now.value;
+
+/** What the button says, and the terms below it. */
 function stepOf(
-  { state: { sale, auth } }: View,
+  { state }: View,
   saleState: SaleState,
   units: number,
-): readonly [string, string] {
+): readonly [label: string, ...terms: string[]] {
+  const { sale, auth, paymentWindowS } = state;
+  const { maxPerOrder, maxPerCustomer = maxPerOrder } = sale;
+  const limit =
+    sale.maxPerCustomer !== undefined
+      ? `${count(maxPerCustomer)} per customer, together with related sales`
+      : maxPerOrder === 1
+        ? 'One per customer'
+        : `Up to ${maxPerOrder} per customer`;
+  const terms = [limit, `Reserved for ${span(paymentWindowS)}, while you pay in the next step`];
   switch (saleState) {
     case 'scheduled':
-      return auth === 'jwt'
-        ? ['Enter the waiting room', 'Turns are drawn when the sale opens: being early is no advantage.']
-        : ['Not open yet', 'Keep this page open: you can buy here as soon as the sale opens.'];
-    case 'open': {
-      const most = sale.maxPerOrder === 1 ? 'One per customer' : `Up to ${sale.maxPerOrder} per customer`;
+      if (auth === 'jwt')
+        return [
+          'Enter the waiting room',
+          'Turns are drawn when the sale opens: being early is no advantage',
+          ...terms,
+        ];
       return [
-        `Buy for ${money(sale.priceCents * units, sale.currency)}`,
-        `${most}. You pay in the next step, while your order is reserved.`,
+        isEarly(state) ? 'Buy with your code' : 'Not open yet',
+        'Keep this page open: you can buy here as soon as the sale opens',
+        ...terms,
       ];
-    }
+    case 'open':
+      return [`Buy for ${money(sale.priceCents * units, sale.currency)}`, ...terms];
     case 'paused':
-      return ['Paused', 'The shop has paused the sale. You can buy here when it goes on.'];
+      return ['Paused', 'The shop has paused the sale. You can buy here when it goes on', ...terms];
     case 'sold-out':
       return [
         'Join the waitlist',
-        'Units come back when orders are cancelled or not paid. You are not charged.',
+        'Units come back when orders are cancelled or not paid',
+        'Waiting costs nothing, and you can leave at any time',
       ];
     case 'ended':
-      return ['This sale has ended', 'Nothing can be bought any more.'];
+      return ['This sale has ended', 'Nothing can be bought any more'];
   }
 }
 
 function BuyForm({ saleState, ...view }: View & { saleState: SaleState }) {
   const { state, dispatch } = view;
-  const { sale, auth } = state;
+  const { sale, auth, codesFrom } = state;
   const isWaiting = isBusy(state) || state.waitlist === 'pending';
   const isSoldOut = saleState === 'sold-out';
   // With tickets, a turn is drawn before the start, so visitors may enter early.
-  const isOpen = saleState === 'open' || isSoldOut || (auth === 'jwt' && saleState === 'scheduled');
-  const most = isSoldOut ? sale.maxPerOrder : Math.max(1, Math.min(sale.maxPerOrder, sale.remaining));
+  const isComing = saleState === 'scheduled';
+  const isOpen = saleState === 'open' || isSoldOut || (isComing && (auth === 'jwt' || isEarly(state)));
+  const allowed = Math.min(sale.maxPerOrder, sale.maxPerCustomer ?? sale.maxPerOrder);
+  const most = isSoldOut ? allowed : Math.max(1, Math.min(allowed, sale.remaining));
   const units = Math.min(state.units, most);
-  const [label, hint] = stepOf(view, saleState, units);
+  const [label, ...terms] = stepOf(view, saleState, units);
   return (
     <form
       class="stack"
       onSubmit={(event) => {
         event.preventDefault();
-        const identity = String(new FormData(event.currentTarget).get('customer')).trim();
-        if (isOpen) dispatch({ is: isSoldOut ? 'joined' : 'pressed', identity, units });
+        const given = new FormData(event.currentTarget);
+        const [identity, code] = [
+          String(given.get('customer')).trim(),
+          String(given.get('code') ?? '').trim(),
+        ];
+        if (isOpen) dispatch({ is: isSoldOut ? 'joined' : 'pressed', identity, units, code });
       }}
     >
       <h2 tabIndex={-1}>{isSoldOut ? 'Sold out' : 'Your order'}</h2>
       <Customer {...view} />
-      {sale.maxPerOrder > 1 && <Stepper {...view} {...{ most, units }} isFixed={isWaiting || !isOpen} />}
-      <button
-        type="submit"
-        class={isSoldOut ? 'large' : 'primary large'}
-        disabled={!isOpen}
-        aria-disabled={isWaiting}
-      >
-        {isWaiting ? 'One moment…' : label}
-      </button>
-      {/* A message takes its place. */}
+      {codesFrom !== null && <Code codesFrom={codesFrom} isNeeded={auth === 'none'} isUsed={isComing} />}
+      <div class="buy">
+        {allowed > 1 && <Stepper {...view} {...{ most, units }} isFixed={isWaiting || !isOpen} />}
+        <button type="submit" class="primary large" disabled={!isOpen} aria-disabled={isWaiting}>
+          {isWaiting ? 'One moment…' : label}
+        </button>
+      </div>
+      {/* A message takes their place. */}
       {state.attempt.kind === 'idle' && waitlistMessage(state, saleState) === null && (
-        <p class="small soft">{hint}</p>
+        <ul class="terms small soft">
+          {terms.map((term) => (
+            <li key={term}>{term}</li>
+          ))}
+          {saleState === 'ended' && (
+            <li>
+              <a href="/">See what is on sale</a>
+            </li>
+          )}
+        </ul>
       )}
     </form>
+  );
+}
+
+/** The code that opens a sale early; it keeps its space when the sale opens for all. */
+function Code({ codesFrom, isNeeded, isUsed }: { codesFrom: string; isNeeded: boolean; isUsed: boolean }) {
+  const hint =
+    Date.parse(codesFrom) <= now.value
+      ? 'With a code you can buy before the sale opens.'
+      : `With a code you can buy from ${shortDate(codesFrom)}.`;
+  return (
+    <Field label="Access code" hint={isUsed ? hint : 'The sale needs no code any more.'}>
+      <input
+        name="code"
+        maxLength={64}
+        autocomplete="off"
+        spellcheck={false}
+        required={isNeeded}
+        disabled={!isUsed}
+      />
+    </Field>
   );
 }
 
@@ -216,7 +272,7 @@ function Progress({ state, dispatch }: View) {
             {text}
             <span aria-hidden="true">
               {' '}
-              in {leftMs > 60_000 ? clock(leftMs) : `${Math.max(0, Math.ceil(leftMs / 1_000))} s`}
+              in <b>{leftMs > 60_000 ? clock(leftMs) : `${Math.max(0, Math.ceil(leftMs / 1_000))} s`}</b>
             </span>
             .
           </Notice>
@@ -245,7 +301,6 @@ function Stepper(props: View & { most: number; units: number; isFixed: boolean }
   const step = (by: number, label: string) => (
     <button
       type="button"
-      class="slim"
       aria-label={label}
       disabled={isFixed || units + by < 1 || units + by > most}
       onClick={() => dispatch({ is: 'stepped', units: units + by })}
@@ -254,10 +309,8 @@ function Stepper(props: View & { most: number; units: number; isFixed: boolean }
     </button>
   );
   return (
-    <fieldset class="row plain">
-      <legend>
-        <b class="small">Units</b>
-      </legend>
+    <fieldset class="plain stepper">
+      <legend class="unseen">Units</legend>
       {step(-1, 'One unit less')}
       <output aria-live="polite">{units}</output>
       {step(1, 'One unit more')}

@@ -2,7 +2,6 @@
 import { orderNumber } from '../../domain/order.ts';
 import type { Order } from '../ui/answers.ts';
 import { clock, count, dateTime, money } from '../ui/format.ts';
-import { Fact } from '../ui/parts.tsx';
 import { now } from '../ui/time.ts';
 import type { View } from './effects.ts';
 
@@ -30,7 +29,15 @@ function Reserved({ state, dispatch, order }: View & { order: Order }) {
         <Ring share={Math.min(1, Math.max(0, leftMs / Math.max(1, ends - made)))} />
         <div>
           <h2 tabIndex={-1}>Your order is reserved</h2>
-          <p class="soft">{isOver ? 'The time to pay is over' : `Pay within ${clock(leftMs)}`}</p>
+          <p class="soft">
+            {isOver ? (
+              'The time to pay is over'
+            ) : (
+              <>
+                Pay within <b class="time">{clock(leftMs)}</b>
+              </>
+            )}
+          </p>
         </div>
       </div>
       <Lines {...{ state, order }} total="To pay" />
@@ -57,13 +64,17 @@ function Reserved({ state, dispatch, order }: View & { order: Order }) {
 
 const Lines = ({ state: { sale }, order, total }: Pick<View, 'state'> & { order: Order; total: string }) => (
   <dl class="facts">
-    <Fact term="Order" text={orderNumber(order.orderId)} />
-    <Fact term="Name" text={order.userId} />
-    <Fact term={`${money(order.priceCents, sale.currency)} each`} text={count(order.quantity)} />
-    <div class="total">
-      <dt>{total}</dt>
-      <dd>{money(order.amountCents, sale.currency)}</dd>
-    </div>
+    {[
+      ['Order', orderNumber(order.orderId)],
+      ['Name', order.userId],
+      ['Units', `${count(order.quantity)} × ${money(order.priceCents, sale.currency)}`],
+      [total, money(order.amountCents, sale.currency)],
+    ].map(([term, text]) => (
+      <div key={term}>
+        <dt>{term}</dt>
+        <dd>{text}</dd>
+      </div>
+    ))}
   </dl>
 );
 

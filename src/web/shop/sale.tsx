@@ -1,8 +1,8 @@
 /** One sale: its picture, price, countdown and stock, and the visitor's order. */
 import { useState } from 'preact/hooks';
-import { placeholderOf, type SaleState, stateOf } from '../../domain/sale.ts';
+import { isLong, isScarce, placeholderOf, type SaleState, stateOf, stockText } from '../../domain/sale.ts';
 import type { Sale } from '../ui/answers.ts';
-import { clock, count, dateTime, money } from '../ui/format.ts';
+import { clock, count, money, shortDate } from '../ui/format.ts';
 import { Pill, StatePill } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
 import type { Page } from './effects.ts';
@@ -24,7 +24,9 @@ export const SalePage = ({ page: { state, dispatch } }: { page: Page }) => {
       </div>
       <div class="column">
         <section class={`stack product ${saleState}`} aria-label="The sale">
-          <h1 dir="auto">{sale.name}</h1>
+          <h1 dir="auto" class={isLong(sale.name) ? 'long' : undefined}>
+            {sale.name}
+          </h1>
           <div class="row apart">
             <p class="price">{money(sale.priceCents, sale.currency)}</p>
             <div class="row">
@@ -32,11 +34,16 @@ export const SalePage = ({ page: { state, dispatch } }: { page: Page }) => {
               <StatePill state={saleState} />
             </div>
           </div>
-          <div class="meters">
-            <Countdown sale={sale} state={saleState} />
-            <Stock sale={sale} />
+          <Countdown sale={sale} state={saleState} />
+          <div class="stack tight">
+            <Claimed sale={sale} state={saleState} />
+            <p
+              class={isScarce(sale, saleState) ? 'stock scarce' : 'stock'}
+              key={sale.remaining <= 0 ? 'none' : 'some'}
+            >
+              {stockText(sale, saleState)}
+            </p>
           </div>
-          <Claimed sale={sale} state={saleState} />
         </section>
         <YourOrder state={state.value} dispatch={dispatch} saleState={saleState} />
       </div>
@@ -49,7 +56,7 @@ export function Picture({ sale: { name, imageUrl } }: { sale: Pick<Sale, 'name' 
   const [failed, setFailed] = useState<string | null>(null);
   const { initials, hue } = placeholderOf(name);
   return (
-    <div class={`picture hue-${hue}`}>
+    <div class={`picture hue-${hue}${imageUrl === null ? ' none' : ''}`}>
       {imageUrl === null || imageUrl === failed ? (
         <span aria-hidden="true">{initials}</span>
       ) : (
@@ -76,27 +83,14 @@ function Countdown({ sale, state }: { sale: Sale; state: SaleState }) {
   return (
     <div class="countdown">
       <p class="label">
-        {label} <span class="unseen">({dateTime(at)})</span>
+        {label} <span class="unseen">({shortDate(at)})</span>
       </p>
       <p class="numeral" role="timer" aria-live="off">
         {until === null ? (state === 'ended' ? 'Over' : 'Now') : clock(Date.parse(until) - now.value)}
       </p>
       <p class="label" aria-hidden="true">
-        {dateTime(at)}
+        {shortDate(at)}
       </p>
-    </div>
-  );
-}
-
-function Stock({ sale }: { sale: Sale }) {
-  const left = Math.max(0, sale.remaining);
-  return (
-    <div>
-      <p class="label">Left</p>
-      <p class="numeral" key={left === 0 ? 'none' : 'some'}>
-        {count(left)}
-      </p>
-      <p class="label">of {count(sale.stock)}</p>
     </div>
   );
 }

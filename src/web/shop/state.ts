@@ -41,7 +41,7 @@ const NO_TICKET = { ticket: null, invalidTickets: 0, isQueued: false };
 export const initial = ({ now: _now, ...data }: SaleData, identity: string): State => ({
   ...data,
   ...NO_TICKET,
-  ...{ isLive: true, identity, units: 1, attempt: IDLE, doubtMs: null },
+  ...{ isLive: true, identity, units: 1, code: '', attempt: IDLE, doubtMs: null },
   ...{ entry: null, waitlist: null, isReturned: false },
   ...{ order: null, isUncommitted: false, isUnread: false, change: null },
   ...{ reading: null, awaited: null, tasks: 0, todo: [] },
@@ -78,10 +78,12 @@ function subjectOf(identity: string): string {
   }
 }
 
-/** What a reload needs to enter the waiting room again, for the same customer and number of units; null: nothing. */
+const wanted = ({ units, code }: State): string => (code === '' ? String(units) : `${units}/${code}`);
+
+/** What a reload needs to enter the waiting room again, for the same customer, number of units and code; null: nothing. */
 export const saved = (state: State): string | null =>
   state.isQueued && isInProgress(state)
-    ? `${state.sale.id} ${state.units} ${mayExist(state)} ${subjectOf(state.identity)}`
+    ? `${state.sale.id} ${wanted(state)} ${mayExist(state)} ${subjectOf(state.identity)}`
     : null;
 
 export function reduce(before: State, event: PageEvent, at: Moment): State {
@@ -102,6 +104,7 @@ export function reduce(before: State, event: PageEvent, at: Moment): State {
       return request({
         ...named(state, event.identity),
         units: event.units,
+        code: event.code ?? '',
         change: null,
         isReturned: false,
         ...NO_TICKET,
@@ -151,11 +154,13 @@ function listed(state: State, { by, answer }: Extract<Outcome, { of: 'waitlist' 
 }
 
 function resume(state: State, text: string, { nowMs }: Moment): State {
-  const [saleId, units, doubt, ...subject] = text.split(' ');
+  const [saleId, asked = '', doubt, ...subject] = text.split(' ');
   if (saleId !== String(state.sale.id) || subject.join(' ') !== subjectOf(state.identity)) return state;
+  const [units, code = ''] = asked.split('/');
   return request({
     ...state,
     units: Number(units),
+    code,
     isQueued: true,
     doubtMs: doubt === 'true' ? nowMs : null,
   });

@@ -3,11 +3,16 @@ import { moneyIn } from '../../domain/money.ts';
 
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat('en', { notation: 'compact', maximumSignificantDigits: 3 });
-/** In the visitor's time zone, which it names. */
-const instant = new Intl.DateTimeFormat('en', {
-  ...{ year: 'numeric', month: 'short', day: 'numeric' },
-  ...{ hour: 'numeric', minute: '2-digit', second: '2-digit', timeZoneName: 'short' },
-});
+/** In the visitor's time zone, which they name. */
+const minute = {
+  month: 'short',
+  day: 'numeric',
+  hour: 'numeric',
+  minute: '2-digit',
+  timeZoneName: 'short',
+} as const;
+const shortInstant = new Intl.DateTimeFormat('en', minute);
+const instant = new Intl.DateTimeFormat('en', { ...minute, year: 'numeric', second: '2-digit' });
 
 export const count = (n: number): string => whole.format(n);
 /** At most three significant digits: 12.3K. */
@@ -17,6 +22,22 @@ export const currencyCode = document.documentElement.dataset.currency || 'USD';
 /** @param code the currency of the sale */
 export const money = (minorUnits: number, code = currencyCode): string => moneyIn(code).text(minorUnits);
 export const dateTime = (iso: string): string => instant.format(new Date(iso));
+/** To the minute, without the year. */
+export const shortDate = (iso: string): string => shortInstant.format(new Date(iso));
+
+/** From how many seconds on, the size in seconds, and the name. */
+const UNITS = [
+  [2 * 86_400, 86_400, 'd'],
+  [2 * 3_600, 3_600, 'h'],
+  [60, 60, 'min'],
+  [0, 1, 's'],
+] as const;
+
+/** `15 min`, `26 h`. */
+export function span(s: number): string {
+  const [, size, unit] = UNITS.find(([least]) => s >= least)!;
+  return `${Math.round(s / size)} ${unit}`;
+}
 
 /** A duration as `2 d 03:04:05`, `03:04:05` or `04:05`, rounded up to a second. */
 export function clock(ms: number): string {

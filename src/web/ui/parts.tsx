@@ -11,14 +11,6 @@ export function Pill({ tone, children }: { tone: Tone; children: ComponentChildr
   return <span class={`pill ${tone}`}>{children}</span>;
 }
 
-/** An entry of a `dl`. */
-export const Fact = ({ term, text, isCode = false }: { term: string; text: string; isCode?: boolean }) => (
-  <div>
-    <dt>{term}</dt>
-    <dd>{isCode ? <code>{text}</code> : text}</dd>
-  </div>
-);
-
 export function StatePill({ state }: { state: SaleState }) {
   const [tone, text] = shownStates[state];
   return <Pill tone={tone}>{text}</Pill>;
