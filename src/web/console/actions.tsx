@@ -110,7 +110,7 @@ export function Confirmation() {
           </label>
         )}
         <div class="row">
-          <button type="submit" value="yes" class="primary">
+          <button type="submit" value="yes" class="primary danger">
             {question.yes}
           </button>
           <button type="submit" value="no">

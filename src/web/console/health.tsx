@@ -41,7 +41,10 @@ export function Troubles() {
         ))}
       {health.value?.degraded.map(({ what, detail }) => (
         <Notice key={what} tone="warn" title={`Degraded: ${what}`}>
-          {detail}. {ADVICE[what] ?? 'See docs/how-to/recover.md.'}
+          {ADVICE[what] ?? 'See docs/how-to/recover.md.'}
+          <p>
+            <code>{detail}</code>
+          </p>
         </Notice>
       ))}
     </Live>

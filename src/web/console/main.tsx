@@ -82,8 +82,8 @@ function Board() {
         <Sales />
         {open !== '' && (
           <section class="card stack panel" ref={panel} tabIndex={-1} aria-label="Details" key={open}>
-            <a class="button slim close" href={hrefOf(CLOSED)}>
-              Close
+            <a class="button slim close" href={hrefOf(CLOSED)} aria-label="Close" title="Close (Escape)">
+              ✕
             </a>
             <Outcome />
             {open === 'new' ? <NewSale /> : open === 'rehearsal' ? <Rehearsal /> : <SalePanel id={open} />}

@@ -1,6 +1,6 @@
 /** The orders of a sale: search, cancel and refund, one or all, and the export. */
 import { useSignal } from '@preact/signals';
-import { orderStatuses } from '../../domain/order.ts';
+import { orderNumber, orderStatuses } from '../../domain/order.ts';
 import type { Order, Sale, SaleRefund } from '../ui/answers.ts';
 import { bearer } from '../ui/api.ts';
 import { count, money } from '../ui/format.ts';
@@ -67,7 +67,7 @@ function changesOf({ id, name, currency }: Sale, refresh: () => Promise<void>) {
   const closeOne = ({ orderId, userId, quantity, amountCents }: Order, verb: string) => {
     const question = {
       title: `${verb} the order of ${userId}?`,
-      text: `${count(quantity)} for ${money(amountCents, currency)}, order ${orderId}.`,
+      text: `${count(quantity)} for ${money(amountCents, currency)}, order ${orderNumber(orderId)}.`,
       yes: `${verb} the order`,
     };
     const titleOf = ({ status }: Order) =>
@@ -142,7 +142,7 @@ function Row({
             , expires <Time iso={expiresAt} text={distance(expiresAt)} />
           </>
         )}{' '}
-        · <code>{orderId}</code>
+        · <code title={orderId}>{orderNumber(orderId)}</code>
       </span>
     </li>
   );

@@ -100,25 +100,7 @@ function Head({ sale, refresh }: SaleProps) {
         {name}
       </h2>
       <div class="row apart head">
-        <span class="row">
-          <StatePill state={state} />
-          <span class="label">
-            <a href={`/shop/${id}`}>no. {id} in the shop</a> · {money(priceCents, currency)}
-            {maxPerOrder > 1 && ` · up to ${maxPerOrder} an order`}
-            {startsAt !== null && state === 'scheduled' && (
-              <>
-                {' '}
-                · opens {distance(startsAt)}, <Time iso={startsAt} />
-              </>
-            )}
-            {endsAt !== null && (
-              <>
-                {' '}
-                · {state === 'ended' ? 'ended' : 'ends'} {distance(endsAt)}, <Time iso={endsAt} />
-              </>
-            )}
-          </span>
-        </span>
+        <StatePill state={state} />
         {state !== 'ended' && (
           <button
             type="button"
@@ -132,6 +114,22 @@ function Head({ sale, refresh }: SaleProps) {
           </button>
         )}
       </div>
+      <p class="label">
+        <a href={`/shop/${id}`}>no. {id} in the shop</a> · {money(priceCents, currency)}
+        {maxPerOrder > 1 && ` · up to ${maxPerOrder} an order`}
+        {startsAt !== null && state === 'scheduled' && (
+          <>
+            {' '}
+            · opens {distance(startsAt)}, <Time iso={startsAt} />
+          </>
+        )}
+        {endsAt !== null && (
+          <>
+            {' '}
+            · {state === 'ended' ? 'ended' : 'ends'} {distance(endsAt)}, <Time iso={endsAt} />
+          </>
+        )}
+      </p>
     </>
   );
 }
@@ -156,7 +154,7 @@ function Stock({ sale, refresh, samples }: SaleProps & { readonly samples: reado
             {count(Math.max(0, live.remaining))} of {count(live.stock)} left
           </span>
         </span>
-        <Bar label={`Units left of ${live.name}`} value={live.remaining} max={live.stock} />
+        <Bar label={`Units sold of ${live.name}`} value={live.sold} max={live.stock} />
       </div>
       <Chart title="Units sold per second" values={sold} {...chart} />
       <Chart title="Units left" values={left} {...chart} />

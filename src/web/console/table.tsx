@@ -62,6 +62,9 @@ export function Sales() {
     <section class="card stack sales" aria-label="Sales">
       <div class="row apart">
         <h2 tabIndex={-1}>Sales</h2>
+        {all !== null && all.length > 0 && (
+          <Chart title="All sales per second" values={allRates()} most={SAMPLES} stepMs={REFRESH_MS} />
+        )}
         <div class="row">
           <a class="button" href={hrefOf({ ...CLOSED, open: 'rehearsal' })}>
             Rehearse
@@ -74,13 +77,20 @@ export function Sales() {
       <Unread failure={failure.value} what="sales" />
       {all !== null && all.length > 0 && (
         <>
-          <Chart title="All sales per second" values={allRates()} most={SAMPLES} stepMs={REFRESH_MS} />
           <Search first={rows[0]} />
           {rows.length === 0 ? <p class="soft">No sale matches.</p> : <Table rows={rows} />}
           {all.length === LONGEST && <p class="soft small">The newest {count(LONGEST)} sales.</p>}
         </>
       )}
-      {all?.length === 0 && <p class="soft">There is no sale yet.</p>}
+      {all?.length === 0 && (
+        <div class="empty">
+          <h3>There is no sale yet</h3>
+          <p class="soft">
+            Create one, and give customers its address in the shop; or rehearse first, with customers that
+            this page plays.
+          </p>
+        </div>
+      )}
     </section>
   );
 }
@@ -179,7 +189,7 @@ function SaleRow({ sale, state, rates, next }: Row) {
       <td class="left">
         {remaining < 0 ? <b class="bad">{count(-remaining)} too many</b> : count(remaining)}
         <span class="label"> of {count(stock)} left</span>
-        <Bar label={`Units left of ${name}`} value={remaining} max={stock} />
+        <Bar label={`Units sold of ${name}`} value={sold} max={stock} />
       </td>
       <td class="value" title="Units sold, at the price of now">
         {money(sold * priceCents, currency)}
