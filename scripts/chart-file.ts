@@ -7,8 +7,9 @@ import { compared, groupsOf, isCorrect, metricOf } from '../bench/kit/report/row
 import { bestText, sentence, worstCheck } from '../bench/kit/report/words.ts';
 import type { Results } from '../bench/kit/results.ts';
 
-const [width, rowHeight, top, nameWidth, endWidth] = [640, 28, 34, 184, 196];
-const style = `svg{${palette.light}font:15px system-ui,sans-serif;background:var(--paper)}text{fill:var(--ink)}.soft{fill:var(--soft)}.bad{fill:var(--bad)}
+/** A phone shows it 358 px wide: its texts have 12 px there. Names and figures stand above their bars, which have the whole width. */
+const [width, rowHeight, top] = [480, 42, 36];
+const style = `svg{${palette.light}font:17px system-ui,sans-serif;background:var(--paper)}text{fill:var(--ink)}.soft{fill:var(--soft)}.bad{fill:var(--bad)}
 .ok{fill:var(--bar)}.best{fill:var(--pale)}.wrong{fill:var(--wrong)}@media(prefers-color-scheme:dark){svg{${palette.dark}}}`;
 
 export function chartFile(results: Results): string {
@@ -24,20 +25,20 @@ export function chartFile(results: Results): string {
     };
   });
   const most = Math.max(1, ...rows.flatMap(({ value, best }) => [value, best]));
-  const long = (amount: number): number => Math.round((amount / most) * (width - nameWidth - endWidth));
+  const long = (amount: number): number => Math.round((amount / most) * width);
   const bars = rows.map(({ row, value, shown, best }, n) => {
     const y = top + n * rowHeight;
     const wrong = isCorrect(row) ? '' : ` ✗ ${worstCheck(row, results) || row.verdict}`;
     const text = `${shown}${best > value ? ` · ${bestText(row, results)}` : ''}${wrong}`;
     const bar = (kind: string, amount: number): Markup =>
-      html`<rect class="${kind}" x="${nameWidth}" y="${y}" width="${long(amount)}" height="20"/>`;
-    return html`<text x="${nameWidth - 10}" y="${y + 15}" text-anchor="end">${row.cell}</text>${bar('best', best)}${bar(wrong === '' ? 'ok' : 'wrong', value)}<text x="${nameWidth + long(Math.max(value, best)) + 8}" y="${y + 15}" class="${wrong === '' ? '' : 'bad'}">${text}</text>
+      html`<rect class="${kind}" y="${y + 22}" width="${long(amount)}" height="12"/>`;
+    return html`<text y="${y + 15}">${row.cell}</text><text x="${width}" y="${y + 15}" text-anchor="end" class="${wrong === '' ? '' : 'bad'}">${text}</text>${bar('best', best)}${bar(wrong === '' ? 'ok' : 'wrong', value)}
 `;
   });
   const height = top + rows.length * rowHeight + 6;
   const steps = plan.ladder === null ? '' : ` at ${plan.ladder.lead} ${plan.ladder.axis}; pale: at its best`;
   return html`<svg xmlns="http://www.w3.org/2000/svg" width="${width}" viewBox="0 0 ${width} ${height}" role="img" aria-labelledby="t"><title id="t">${sentence(results)}</title><style>${new Markup(style)}</style>
-<text class="soft" x="${nameWidth}" y="20">${title}${steps}</text>
+<text class="soft" y="18">${title}${steps}</text>
 ${bars}</svg>
 `.text;
 }

@@ -25,13 +25,17 @@ export function htmlReport(results: Results, sweeps: readonly Results[] = []): s
   const { layout, smoke } = results;
   const all = [results, ...sweeps];
   const names = cellNames(all);
-  const [first = nothing, ...others] = layout.sections.map((one, n) =>
-    drawnSection(one, `s${n}`, all, names),
-  );
+  const drawn = layout.sections.map((one, n) => drawnSection(one, `s${n}`, all, names));
+  const [first = nothing, ...others] = drawn;
   const warnings = notices(results);
   const isShown = layout.sections.some(({ charts }) => charts.some(({ kind }) => kind === 'ratios'));
   const isSwitched = layout.sections.some(({ charts }) => charts.some(({ kind }) => kind !== 'matrix'));
   const tables = allTables(results, sweeps).filter(({ title }) => title !== 'Ratios' || !isShown);
+  const [said, words] = [prose(results), glossary(results)];
+  const titles = [
+    ...layout.sections.filter((_, n) => drawn[n]!.text !== '').map(({ title }) => title),
+    ...['Tables', ...said.map(([title]) => title), ...words.map(({ title }) => title)],
+  ];
   return html`<!doctype html>
 <html lang="en">
 <head>
@@ -47,12 +51,13 @@ export function htmlReport(results: Results, sweeps: readonly Results[] = []): s
 <h1>${layout.title}</h1>
 <p class="lead">${sentence(results)}</p>
 ${warnings.length === 0 ? nothing : html`<div class="notice">${list(warnings)}</div>`}
+${contents(titles)}
 </header>
 ${first}
 <div>${names.length > 1 && !smoke && isSwitched ? filter(names, layout.noun) : nothing}${others}</div>
 ${section('Tables', html`${tables.map((table) => titled(table.title, tableBox(table)))}`)}
-${prose(results).map(([title, items]) => section(title, html`<div class="prose">${list(items)}</div>`))}
-${glossary(results).map((table) => section(table.title, tableBox(table)))}
+${said.map(([title, items]) => section(title, html`<div class="prose">${list(items)}</div>`))}
+${words.map((table) => section(table.title, tableBox(table)))}
 </main>
 </body>
 </html>
@@ -72,8 +77,17 @@ function filter(names: readonly string[], noun: string): Markup {
   return html`<form class="filter"><details><summary>Show or hide: ${quantity(names.length, noun)}</summary><div>${boxes}<button type="reset">all</button><button type="button" class="none" onclick="${none}">none</button></div></details></form>`;
 }
 
-const section = (title: string, content: Markup): Markup => html`<section><h2>${title}</h2>
+const idOf = (title: string): string => title.toLowerCase().replaceAll(/[^a-z0-9]+/g, '-');
+
+const section = (
+  title: string,
+  content: Markup,
+): Markup => html`<section id="${idOf(title)}"><h2>${title}</h2>
 ${content}</section>`;
+
+/** Links to the sections. */
+const contents = (titles: readonly string[]): Markup =>
+  html`<nav aria-label="Contents">${titles.map((title) => html`<a href="#${idOf(title)}">${title}</a>`)}</nav>`;
 
 /** A section of the layout; nothing if none of its charts has data. */
 function drawnSection(

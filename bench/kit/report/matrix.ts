@@ -48,8 +48,8 @@ export function pictureFile({ columns, rows }: Matrix, name: string, column: str
   return picture && `${lanesPicture(picture, new Markup(`<style>${style}</style>`)).text}\n`;
 }
 
-/** Places of the grid's parts, for a picture of `width`; its texts are readable on a phone, where it is half as wide. */
-const grid = { left: 252, head: 276, row: 30, font: 18, legend: 34 };
+/** Places of the grid's parts, for a picture of `width`; its texts have 12 px on a phone, where it is half as wide. */
+const grid = { left: 316, head: 396, row: 32, font: 24, legend: 44 };
 
 /** A whole matrix as an SVG file: in each cell the initial of its verdict, on the color of its tone, with a legend above. */
 export function gridFile({ title, columns, rows }: Matrix): string {
@@ -57,18 +57,18 @@ export function gridFile({ title, columns, rows }: Matrix): string {
   const tones = new Map(rows.flatMap(({ cells }) => cells.map(({ word, tone }) => [word, tone] as const)));
   const words = [...tones].filter(([word]) => word !== '–').sort(([a], [b]) => a.localeCompare(b));
   const square = (x: number, y: number, word: string): Markup =>
-    html`<rect class="${tones.get(word) ?? 'none'}" x="${x + 1}" y="${y + 1}" width="${column - 2}" height="${grid.row - 2}" rx="3"/><text x="${x + column / 2}" y="${y + 21}" text-anchor="middle">${word[0]!.toUpperCase()}</text>`;
+    html`<rect class="${tones.get(word) ?? 'none'}" x="${x + 1}" y="${y + 1}" width="${column - 2}" height="${grid.row - 2}" rx="3"/><text x="${x + column / 2}" y="${y + 24}" text-anchor="middle">${word[0]!.toUpperCase()}</text>`;
   const legend = words.map(
-    ([word], n) => html`${square(n * 170, 2, word)}<text x="${n * 170 + column + 6}" y="23">${word}</text>`,
+    ([word], n) => html`${square(n * 182, 2, word)}<text x="${n * 182 + column + 6}" y="26">${word}</text>`,
   );
   const top = grid.legend + grid.head;
   const heads = columns.map(({ title: name }, n) => {
-    const x = grid.left + n * column + column / 2 + 6;
+    const x = grid.left + n * column + column / 2 + 8;
     return html`<text transform="translate(${x} ${top - 8}) rotate(-90)">${name}</text>`;
   });
   const lines = rows.map(({ name, cells }, n) => {
     const y = top + n * grid.row;
-    return html`<text x="${grid.left - 8}" y="${y + 21}" text-anchor="end">${name}</text>${cells.map(({ word }, at) => square(grid.left + at * column, y, word))}`;
+    return html`<text x="${grid.left - 8}" y="${y + 24}" text-anchor="end">${name}</text>${cells.map(({ word }, at) => square(grid.left + at * column, y, word))}`;
   });
   const css = `svg{${palette.light}font:${grid.font}px system-ui,sans-serif;background:var(--paper)}text{fill:var(--ink)}.good{fill:var(--goodband)}.fair{fill:var(--fairband)}.bad{fill:var(--badband)}.none{fill:var(--band)}@media(prefers-color-scheme:dark){svg{${palette.dark}}}`;
   const height = top + rows.length * grid.row + 4;

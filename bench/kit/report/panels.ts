@@ -12,9 +12,9 @@ import { linearScale, logScale, type Scale } from './scale.ts';
 
 /** In units of the drawing, each about one px on a phone; a single panel is larger. */
 const sizes = { small: [170, 104], large: [340, 170] } as const;
-const frame = { left: 28, right: 6, top: 6, bottom: 16 };
+const frame = { left: 32, right: 6, top: 8, bottom: 18 };
 /** Least distance of ticks on the horizontal axis. */
-const tickWidth = 24;
+const tickWidth = 30;
 
 interface Line {
   readonly cell: string;

@@ -25,7 +25,7 @@ export function LaneRow({ lane, race, scale }: LaneProps) {
       <div class="left">
         <p class="numeral">{left < 0 ? `−${count(-left)}` : count(left)}</p>
         <p class="label">{left < 0 ? 'sold, not in stock' : `of ${count(units)} units left`}</p>
-        <Bar label={`Units left in ${strategy}`} value={left} max={units} />
+        <Bar label={`Units sold by ${strategy}`} value={units - left} max={units} />
       </div>
       <Track lane={lane} race={race} scale={scale} label={trackLabel(lane, race)} />
       <dl class="answers">

@@ -135,7 +135,7 @@ function Faults({ now: { phase, strikes } }: { now: RaceView }) {
     <fieldset class="faults row">
       <legend class="unseen">Inject a fault into all lanes for 2 s</legend>
       <span class="label" aria-hidden="true">
-        Break all lanes for 2 s
+        {phase === 'running' ? 'Break' : 'While it runs, break'} all lanes for 2 s:
       </span>
       {choices.faults.map(({ name, title, happens }) => (
         <button
@@ -180,11 +180,6 @@ function App() {
           <Notice tone="bad" title={problem.value ?? now.problem ?? ''} />
         )}
       </Live>
-      <div class="lanes">
-        {shown.map((lane) => (
-          <LaneRow key={lane.strategy} lane={lane} race={now} scale={{ oversold, peak, endMs }} />
-        ))}
-      </div>
       <ul class="legend small soft" aria-label="Legend">
         <li class="accepted">units sold a second</li>
         <li class="over">sold beyond the stock</li>
@@ -192,6 +187,11 @@ function App() {
         <li class="recovered">answers again</li>
         <li class="sold">sold out</li>
       </ul>
+      <div class="lanes">
+        {shown.map((lane) => (
+          <LaneRow key={lane.strategy} lane={lane} race={now} scale={{ oversold, peak, endMs }} />
+        ))}
+      </div>
       <p class="small soft">
         Every lane has the same customers in the same order, and stores 1 ms away. All share this machine: the
         race shows correctness and recovery, not speed, which <code>npm run bench</code> measures.
