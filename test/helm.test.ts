@@ -94,6 +94,18 @@ describe.skipIf(missing.length > 0)(`helm${missing.map((name) => ` (missing: ${n
         expect(invalid(documents.filter(isStandard), ...args)).toEqual([]);
   });
 
+  it('the Secret of the page has each key that the pods of its first command name; the migration alone gets the URL of the owner', () => {
+    const created = [...text('docs/how-to/run-on-kubernetes.md').matchAll(/--from-literal=(\w+)=/g)].map(
+      ([, key]) => key,
+    );
+    const keysOf = (kind: string): readonly string[] =>
+      find(installs[0]!, kind).spec.template.spec.volumes[0].projected.sources.flatMap(
+        ({ secret }: Resource) => secret.items.map(({ key }: Resource) => key),
+      );
+    expect(keysOf('Job').toSorted()).toEqual(created.toSorted());
+    expect(keysOf('Deployment').toSorted()).toEqual(['ADMIN_TOKEN', 'DATABASE_URL']);
+  });
+
   it.each<[string, (deployment: Resource) => void, RegExp]>([
     [
       'a text for a number',
