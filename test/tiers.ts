@@ -59,6 +59,7 @@ export const FULL_ONLY = [
   'test/orders/standby.test.ts',
   'test/bench/points.test.ts',
   'test/samples.test.ts',
+  'test/service/cells.test.ts',
   'test/scripts.test.ts',
   'test/store/tls.test.ts',
   'test/strategies/lease-bound.test.ts',

@@ -9,29 +9,42 @@ import { ConfigError } from '../config/errors.ts';
 import { choices } from '../service/core.ts';
 import { type AuditHead, verifyAuditLog } from '../store/postgres/audit-log.ts';
 import { openPostgres } from '../store/postgres/pool.ts';
-import { databaseUrlOf, runCommand, say } from './command.ts';
+import { cellsOf, runCommand, say } from './command.ts';
 
-const HELP = `npm run audit -- verify [--head <id>:<hash>]
+const HELP = `npm run audit -- verify [--head <id>:<hash> [--cell <n>]]
   --head        a head that was printed or logged before: the log must still contain it
+  --cell        with CELL_DATABASE_URLS, the cell whose log it is of; 0 by default. The logs of all cells are verified
   DATABASE_URL  as for the service, which must run if its stores are local`;
 
 /** @returns the exit code */
 async function main(): Promise<number> {
-  const { values, positionals } = readArguments({ head: { type: 'string' }, help: { type: 'boolean' } }, [
-    'verify',
-  ]);
+  const { values, positionals } = readArguments(
+    { head: { type: 'string' }, cell: { type: 'string', default: '0' }, help: { type: 'boolean' } },
+    ['verify'],
+  );
   if (values.help || positionals.length !== 1) {
     say(HELP);
     return values.help ? 0 : 2;
   }
   const expected = values.head === undefined ? null : parseHead(values.head);
-  const config = parseEnv(process.env, choices, loadEnvFile());
-  const postgres = openPostgres(databaseUrlOf(config), (error) => say(`Postgres: ${error.message}`));
+  const cells = cellsOf(parseEnv(process.env, choices, loadEnvFile()));
+  if (cells[Number(values.cell)] === undefined)
+    throw new ConfigError([`--cell ${values.cell} must be a cell`]);
+  let broken = 0;
+  for (const [cell, { databaseUrl, name }] of cells.entries()) {
+    const isWhole = await verify(databaseUrl, name, cell === Number(values.cell) ? expected : null);
+    if (!isWhole) broken++;
+  }
+  return Math.sign(broken);
+}
+
+async function verify(databaseUrl: string, name: string, expected: AuditHead | null): Promise<boolean> {
+  const postgres = openPostgres(databaseUrl, (error) => say(`Postgres: ${error.message}`));
   try {
     const { rows, head, broken } = await verifyAuditLog(postgres, expected);
-    if (broken !== null) say(`The audit log is broken at row ${broken.id}: ${broken.why}.`);
-    else say(`The audit log is unbroken: ${rows} rows. Head: ${head.id}:${head.hash.toString('hex')}`);
-    return broken === null ? 0 : 1;
+    if (broken !== null) say(`${name}The audit log is broken at row ${broken.id}: ${broken.why}.`);
+    else say(`${name}The audit log is unbroken: ${rows} rows. Head: ${head.id}:${head.hash.toString('hex')}`);
+    return broken === null;
   } finally {
     await postgres.close();
   }

@@ -18,9 +18,15 @@ export function runCommand(main: () => Promise<number>): void {
   );
 }
 
-/** The Postgres of the service; that of a service with local stores is in its file. @throws ConfigError */
+/** The first Postgres of the service; that of a service with local stores is in its file. @throws ConfigError */
 export function databaseUrlOf({ databaseUrl }: Config): string {
   const url = databaseUrl ?? readStoreUrls(LOCAL_FOLDER).databaseUrl;
   if (url !== null) return url;
   throw new ConfigError(['DATABASE_URL must name the Postgres of the service, or the service must run']);
+}
+
+/** Those of all cells, each with its name for messages. @throws ConfigError */
+export function cellsOf(config: Config): readonly { readonly databaseUrl: string; readonly name: string }[] {
+  const urls = [databaseUrlOf(config), ...config.cellDatabaseUrls];
+  return urls.map((databaseUrl, cell) => ({ databaseUrl, name: urls.length === 1 ? '' : `cell ${cell}: ` }));
 }

@@ -6,12 +6,13 @@ import { readArguments } from '../config/arguments.ts';
 import { parseEnv } from '../config/env.ts';
 import { loadEnvFile } from '../config/env-file.ts';
 import { choices } from '../service/core.ts';
-import { migrateStores } from '../service/startup.ts';
+import { migrateStores, prepareStores } from '../service/startup.ts';
 import { databaseUrlOf, runCommand, say } from './command.ts';
 
 const HELP = `npm run migrate
   DATABASE_URL            as for the service, which must run if its stores are local
   MIGRATION_DATABASE_URL  the same database with the role that owns the tables; empty: the role of DATABASE_URL migrates
+  CELL_DATABASE_URLS      as for the service: these, too, by the roles that they name
 Exits with 0 when the database is current, otherwise with 2 and the reason: a migration that fails leaves nothing behind.`;
 
 /** Each line of a report, and below it what it is about. */
@@ -27,7 +28,9 @@ async function main(): Promise<number> {
   }
   const config = parseEnv(process.env, choices, loadEnvFile());
   const urls = { ...config, databaseUrl: databaseUrlOf(config) };
-  await migrateStores(urls, { ...config, migrate: 'auto' }, { info: report, warn: report });
+  // A cell may be migrated by itself, as the role that owns its tables.
+  const migrateAll = config.cellDatabaseUrls.length === 0 ? migrateStores : prepareStores;
+  await migrateAll(urls, { ...config, migrate: 'auto' }, { info: report, warn: report });
   say('The database is current.');
   return 0;
 }

@@ -11,14 +11,14 @@ import { LOCAL_FOLDER, readStoreUrls } from '../local/urls.ts';
 import { createInstruments } from '../metrics/instruments.ts';
 import { backgroundHealth } from '../metrics/loop-health.ts';
 import { compare, compareSale, repair } from '../orders/drift.ts';
-import { Closers, choices, openCore, type Reports } from '../service/core.ts';
+import { Closers, type Core, choices, openCore, type Reports } from '../service/core.ts';
 import type { StoreUrls } from '../service/startup.ts';
 import { storeFailure } from '../store/failures/any-store.ts';
 import { isAnswer } from '../store/failures/postgres.ts';
-import { databaseUrlOf, runCommand, say } from './command.ts';
+import { cellsOf, databaseUrlOf, runCommand, say } from './command.ts';
 
 const HELP = `npm run reconcile [-- --check]
-  DATABASE_URL, REDIS_URL, STRATEGY, SEGMENTS: as for the service, which must run if its stores are local`;
+  DATABASE_URL, CELL_DATABASE_URLS, REDIS_URL, STRATEGY, SEGMENTS: as for the service, which must run if its stores are local`;
 
 /** @returns the exit code */
 async function main(): Promise<number> {
@@ -31,41 +31,53 @@ async function main(): Promise<number> {
   const closers = new Closers();
   const reports = reportsOf();
   try {
-    const { sales, orders, strategy, outbox } = await openCore(config, urls, reports, closers);
-    const { mirror } = strategy;
-    const context = { mirror, sales, orders };
-    let different = 0;
-    let unread = 0;
-    for await (const page of sales.recent(limits.scanBatch))
-      for (const listed of page) {
-        const saleId = listed.id;
-        const verdict = await compareSale(context, listed).catch((error) => {
-          const isOfSale = isAnswer(error) || storeFailure(error).kind === 'defect';
-          if (!isOfSale) throw error; // the stores do not answer: nor would they for the next sale
-          say(`could not compare sale ${saleId}: ${error.message}`);
-          unread++;
-        });
-        if (verdict === undefined) continue;
-        const { differences } = verdict;
-        for (const difference of differences) say(`sale ${saleId}: ${difference}`);
-        if (differences.length === 0) continue;
-        different++;
-        if (values.check || mirror === null || outbox === null) continue;
-        while ((await outbox.publish()) > 0);
-        const sale = (await sales.get(saleId))!;
-        const repairing = { ...context, mirror, instruments: reports.instruments, log: () => {} };
-        await repair(repairing, saleId, await mirror.digest(saleId));
-        if ((await compare(context, sale)).differences.size > 0) continue;
-        say(`sale ${saleId}: repaired`);
-        different--;
-      }
-    const agreement = mirror === null ? 'Postgres agrees with itself.' : 'Redis agrees with Postgres.';
+    const found = { different: 0, unread: 0, isMirrored: false };
+    for (const { databaseUrl } of cellsOf(config)) {
+      const core = await openCore(config, { ...urls, databaseUrl }, reports, closers);
+      await reconcile(core, reports, values.check === true, found);
+    }
+    const { different, unread, isMirrored } = found;
+    const agreement = isMirrored ? 'Redis agrees with Postgres.' : 'Postgres agrees with itself.';
     if (unread > 0) say(`${unread} sales could not be compared.`);
     if (different > 0 || unread === 0) say(different === 0 ? agreement : `${different} sales differ.`);
     return unread > 0 ? 2 : Math.sign(different);
   } finally {
     await closers.close((error) => reports.onError('stop', error));
   }
+}
+
+/** Compares the sales of one Postgres. @param found to which its sales are added */
+async function reconcile(
+  { sales, orders, strategy: { mirror }, outbox }: Core,
+  { instruments }: Reports,
+  checksOnly: boolean,
+  found: { different: number; unread: number; isMirrored: boolean },
+): Promise<void> {
+  const context = { mirror, sales, orders };
+  found.isMirrored = mirror !== null;
+  for await (const page of sales.recent(limits.scanBatch))
+    for (const listed of page) {
+      const saleId = listed.id;
+      const verdict = await compareSale(context, listed).catch((error) => {
+        const isOfSale = isAnswer(error) || storeFailure(error).kind === 'defect';
+        if (!isOfSale) throw error; // the stores do not answer: nor would they for the next sale
+        say(`could not compare sale ${saleId}: ${error.message}`);
+        found.unread++;
+      });
+      if (verdict === undefined) continue;
+      const { differences } = verdict;
+      for (const difference of differences) say(`sale ${saleId}: ${difference}`);
+      if (differences.length === 0) continue;
+      found.different++;
+      if (checksOnly || mirror === null || outbox === null) continue;
+      while ((await outbox.publish()) > 0);
+      const sale = (await sales.get(saleId))!;
+      const repairing = { ...context, mirror, instruments, log: () => {} };
+      await repair(repairing, saleId, await mirror.digest(saleId));
+      if ((await compare(context, sale)).differences.size > 0) continue;
+      say(`sale ${saleId}: repaired`);
+      found.different--;
+    }
 }
 
 /** The stores of the service; those of a service with local stores are in its file. */

@@ -22,7 +22,7 @@ import { folderCheck, LOCAL_FOLDER } from '../local/urls.ts';
 import { createLogger } from '../metrics/logger.ts';
 import { Closers, choices } from '../service/core.ts';
 import { adminAddressOf, createService } from '../service/service.ts';
-import { findStores, migrateStores, type StoreUrls } from '../service/startup.ts';
+import { findStores, prepareStores, type StoreUrls } from '../service/startup.ts';
 import { onStopMessage, reportOpening, reportServing, startWorkers } from '../service/workers.ts';
 import { strategies } from '../strategies/registry.ts';
 
@@ -82,7 +82,7 @@ async function start(config: Config, log: Logger): Promise<void> {
   if (config.postgresAlone && cluster.isPrimary) log.info(ALONE);
   const urls = await findStores(config, log, (stop) => closers.add(stop));
   if (cluster.isPrimary) {
-    await migrateStores(urls, config, log);
+    await prepareStores(urls, config, log);
     warnOf(config, log);
   }
   if (config.workers > 1 && cluster.isPrimary) return startAll(config, urls, log);

@@ -60,6 +60,8 @@ function variables({ strategies, locks }: Choices) {
     databaseUrl: ['DATABASE_URL', parsedBy(parseDatabaseUrl), null],
     /** The URL of the role that migrates; null: the role of `databaseUrl` does. */
     migrationDatabaseUrl: ['MIGRATION_DATABASE_URL', parsedBy(parseDatabaseUrl), null],
+    /** Further Postgres over which sales are dealt, each a cell: store/postgres/cells.ts. */
+    cellDatabaseUrls: ['CELL_DATABASE_URLS', listOf(parsedBy(parseDatabaseUrl)), [] as readonly string[]],
     redisUrl: ['REDIS_URL', parsedBy((text) => text === NONE || parseRedisUrl(text)), null],
     /** Whether a missing Redis may be installed through the package manager. */
     localRedis: ['LOCAL_REDIS', either('auto', 'never'), 'auto'],
@@ -195,6 +197,14 @@ function checkTogether(
     mistake('events', 'needs EVENT_WEBHOOK_URL, which receives them');
   if (lock === 'redis-wait' && values.redisWait === 0 && values.redisUrl !== NONE)
     mistake('lock', 'needs REDIS_WAIT, the number of replicas that must have a lease');
+  if (values.cellDatabaseUrls && values.cellDatabaseUrls.length > 0) {
+    if (databaseUrl === null) mistake('cellDatabaseUrls', 'needs DATABASE_URL, the first Postgres');
+    if ((values.redisUrl ?? NONE) !== NONE || needsOfRedis(values, withoutRedis).length > 0)
+      mistake(
+        'cellDatabaseUrls',
+        'needs a strategy that decides in Postgres, and no REDIS_URL: what Redis has belongs to one Postgres',
+      );
+  }
   if (values.redisUrl !== NONE) return;
   for (const [property, why] of needsOfRedis(values, withoutRedis))
     mistake(property, `needs Redis, and there is none: ${why}`);

@@ -87,8 +87,8 @@ export function idempotencyKey(req: Request, res: Response, body?: object): Idem
   return { id: `${res.locals.admin}:${key}`, request };
 }
 
-/** Records an event; it throws what Postgres throws. */
-export type RecordEvent = (event: AuditEvent) => Promise<void>;
+/** Records an event; it throws what Postgres throws. @param path of the request */
+export type RecordEvent = (event: AuditEvent, path: string) => Promise<void>;
 
 /**
  * @param tokens none: loopback only
@@ -105,12 +105,13 @@ export function administration(
   const recordAct: RequestHandler = async (req, res, next) => {
     const actor = `admin:${res.locals.admin}`;
     const subject = `request ${uuidv7()}`;
-    const action = `${req.method} ${req.path}`;
-    await record({ actor, action, subject, details: (req.body as object | undefined) ?? {} });
+    const { path } = req;
+    const action = `${req.method} ${path}`;
+    await record({ actor, action, subject, details: (req.body as object | undefined) ?? {} }, path);
     adminActs.inc({ route: `${req.method} ${req.route.path}` });
     const recordAnswer = () => {
       const details = { status: res.writableFinished ? res.statusCode : null };
-      record({ actor, action: 'answered', subject, details }).catch(onError);
+      record({ actor, action: 'answered', subject, details }, path).catch(onError);
     };
     // The client may have left meanwhile.
     if (res.closed) recordAnswer();

@@ -33,12 +33,14 @@ export interface ServiceContext {
   readonly strategies: readonly StrategyDescription[];
   readonly locks: readonly LockDescription[];
   readonly instruments: Instruments;
-  /** Reads the metrics of all worker processes, or null when unavailable. Null: the service is one process. */
+  /** Reads the metrics of all processes and cells, or null when unavailable. Null: there is one of each. */
   readonly metricsOfAll: (() => Promise<string | null>) | null;
   /** Failing background work. */
   readonly degraded: () => readonly Degradation[];
   /** Whether the service is about to close its port. */
   readonly isStopping: () => boolean;
+  /** Whether the service is ready while some store answers: each of several has sales of its own. Otherwise all must. */
+  readonly isDivided: boolean;
   /** Checks by store; a check throws when its store does not answer. */
   readonly checks: Readonly<Record<string, () => Promise<void>>>;
 }
@@ -55,16 +57,16 @@ interface Ticketing {
 
 export interface HttpContext {
   readonly service: ServiceContext;
-  readonly strategy: Strategy;
+  readonly strategy: Pick<Strategy, 'mirror' | 'load' | 'setTerms' | 'restock'>;
   readonly purchases: Purchases;
-  readonly sales: SaleTable;
+  readonly sales: Pick<SaleTable, 'create' | 'change' | 'get'>;
   readonly reads: Reads;
-  readonly lifecycle: Lifecycle;
-  readonly refunds: SaleRefunds;
+  readonly lifecycle: Omit<Lifecycle, 'expireDue'>;
+  readonly refunds: Pick<SaleRefunds, 'request'>;
   readonly confirm: 'durable' | 'accepted';
   /** Null: no event would name its customers. */
-  readonly waitlist: Waitlist;
-  readonly groups: SaleGroups;
+  readonly waitlist: Pick<Waitlist, 'join' | 'leave'>;
+  readonly groups: Pick<SaleGroups, 'add' | 'present'>;
   readonly payments: Payments;
   readonly ledger: Ledger;
   readonly tasks: TaskAdmin;
@@ -79,7 +81,7 @@ export interface HttpContext {
   readonly ticketing: Ticketing | null;
   /** Null: the server has no administrative routes, and no console. */
   readonly adminTokens: AdminTokens | null;
-  readonly saleEvents: Broadcast<number>;
+  readonly saleEvents: Pick<Broadcast<number>, 'listen' | 'size'>;
   readonly clientLimits: ClientLimits;
   readonly assets: Assets;
   /** Streams end when it fires. */

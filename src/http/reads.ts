@@ -20,7 +20,7 @@ import { busy } from './problems.ts';
 
 export interface Reads {
   readonly sales: Pick<SaleTable, 'get' | 'getWithSeed' | 'list' | 'watch'>;
-  readonly orders: OrderTable;
+  readonly orders: Pick<OrderTable, 'get' | 'list' | 'unpaidOf' | 'counts' | 'pendingChanges'>;
   readonly uncommitted: UncommittedOrders;
   readonly refunds: { get(saleId: number): Promise<SaleRefund | null> };
   readonly points: Pick<Ledger, 'account'>;
@@ -64,9 +64,14 @@ export const areFull = ({ waiting }: Pick<Reads, 'waiting'>): boolean => waiting
 /** Refuses GET, and HEAD, which reads the same, while too many reads wait for a connection. */
 export function boundReads(reads: Reads): RequestHandler {
   return (req, _res, next) => {
-    const isRead = req.method === 'GET' || req.method === 'HEAD';
-    if (!isRead || !areFull(reads)) return next();
-    const detail = 'Too many reads wait for a connection to Postgres. Retry after the delay in Retry-After.';
-    throw busy('reads-overloaded', detail);
+    if (req.method === 'GET' || req.method === 'HEAD') refuseFull(reads);
+    next();
   };
+}
+
+/** @throws ProblemError while a further read would only wait */
+export function refuseFull(reads: Pick<Reads, 'waiting'>): void {
+  if (!areFull(reads)) return;
+  const detail = 'Too many reads wait for a connection to Postgres. Retry after the delay in Retry-After.';
+  throw busy('reads-overloaded', detail);
 }

@@ -17,7 +17,7 @@ export interface ReconcileContext {
   /** Null for a strategy without a mirror. */
   readonly mirror: SaleMirror | null;
   readonly sales: Pick<SaleTable, 'get'>;
-  readonly orders: OrderTable;
+  readonly orders: Pick<OrderTable, 'counts' | 'pendingChanges'>;
 }
 
 /** The differences between the stores for one sale. */

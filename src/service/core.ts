@@ -71,8 +71,10 @@ export interface Reports {
   readonly onDefect: (error: unknown, request: object) => void;
 }
 
-export function createReports(log: Logger): Reports {
+/** @param labels of all metrics */
+export function createReports(log: Logger, labels: object = {}): Reports {
   const instruments = createInstruments();
+  instruments.registry.setDefaultLabels(labels);
   const logError = errorLog((details, message) => log.error(details, message));
   function report(operation: string, err: unknown, details: object, message: string): void {
     instruments.storeErrors.inc({ store: storeOf(err, operation), operation });

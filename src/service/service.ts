@@ -26,15 +26,17 @@ import { locks } from '../locks/registry.ts';
 import { measureConnections, measureProcess } from '../metrics/instruments.ts';
 import { ledger } from '../points/ledger.ts';
 import { addAuditEvent } from '../store/postgres/audit-log.ts';
+import { cellDirectory } from '../store/postgres/cells.ts';
 import { openPostgres } from '../store/postgres/pool.ts';
 import { strategies } from '../strategies/registry.ts';
 import { type AroundClaims, startBackground } from './background.ts';
+import { type CellParts, overCells } from './cells.ts';
 import { Closers, type Core, createReports, openCore, type Reports } from './core.ts';
 import { type Customers, openCustomers } from './customers.ts';
 import { createPipeline } from './pipeline.ts';
 import type { StoreUrls } from './startup.ts';
 import type { Tracing } from './tracing.ts';
-import { metricsOfAll } from './workers.ts';
+import { metricsOf, metricsOfAll } from './workers.ts';
 
 export interface ServiceOptions {
   readonly config: Config;
@@ -98,15 +100,56 @@ export const adminAddressOf = ({ adminPort, adminHost }: Config): Address | null
   adminPort === null ? null : { port: adminPort, host: adminHost };
 
 async function compose(options: ServiceOptions, closers: Closers): Promise<Servers> {
-  const { config, urls, log, aroundClaims } = options;
+  const { config, urls, log } = options;
   const reports = createReports(log);
   const { onError, onDefect } = reports;
   measureProcess(reports.instruments);
+  const tracing = await openTracing(config, reports, closers);
+  const databaseUrls = [urls.databaseUrl, ...config.cellDatabaseUrls];
+  const isOne = databaseUrls.length === 1;
+  const cells: Cell[] = [];
+  for (const [cell, databaseUrl] of databaseUrls.entries()) {
+    const one = { ...options, urls: { ...urls, databaseUrl }, log: isOne ? log : log.child({ cell }) };
+    cells.push(await openCell(one, isOne ? reports : createReports(one.log, { cell }), closers, tracing));
+  }
+  const first = cells[0]!;
+  const directory = cellDirectory(first.core.postgres, cells.length);
+  return openServers(config, first.customers, tracing, {
+    ...(isOne ? first : overCells(cells, directory)),
+    clientLimits: first.customers.clientLimits,
+    assets: readAssets(),
+    stopping: closers.stopping,
+    onStoreError: onError,
+    paymentSecrets: config.paymentWebhookSecrets,
+    currency: config.currency,
+    paymentWindowS: config.paymentWindowS,
+    confirm: config.confirm,
+    onUnrecorded: (error) => onError('postgres-audit-answer', error),
+    service: describeService({ ...options, closers }, cells, reports),
+    onError: onDefect,
+  });
+}
+
+interface Cell extends CellParts {
+  readonly core: Core;
+  readonly customers: Customers;
+  readonly reports: Reports;
+}
+
+/** All that works on one Postgres. */
+async function openCell(
+  options: ServiceOptions,
+  reports: Reports,
+  closers: Closers,
+  tracing: Tracing | null,
+): Promise<Cell> {
+  const { config, urls, log, aroundClaims } = options;
   const core = await openCore(config, urls, reports, closers);
   await core.strategy.ready?.catch(() => {});
   if (config.confirm === 'accepted') await refuseLimited(core);
   const { postgres, redis, sales, strategy } = core;
-  const tracing = await openTracing(config, core, reports, closers);
+  tracing?.postgres(postgres.pool);
+  if (redis !== null) tracing?.redis(redis);
 
   const warn = (message: string, details: object = {}) => log.warn(details, message);
   const reads = openReads(options, core, reports, closers, tracing);
@@ -119,30 +162,16 @@ async function compose(options: ServiceOptions, closers: Closers): Promise<Serve
   closers.add(() => purchases.idle());
   const customers = await openCustomers({ config, redis, postgres, shedder, reports, warn });
   closers.add(() => customers.stop());
-
-  return openServers(config, customers, tracing, {
-    ticketing: customers.ticketing,
-    saleEvents: openSaleEvents(reads.sales, closers.stopping, (error) => onError('watch-sales', error)),
-    clientLimits: customers.clientLimits,
-    assets: readAssets(),
-    stopping: closers.stopping,
-    onStoreError: onError,
+  return {
     ...pipeline,
-    strategy,
-    purchases,
-    sales,
-    reads,
-    paymentSecrets: config.paymentWebhookSecrets,
-    currency: config.currency,
-    paymentWindowS: config.paymentWindowS,
-    confirm: config.confirm,
+    ...{ core, customers, reports, strategy, purchases, sales, reads, tasks },
+    ticketing: customers.ticketing,
+    saleEvents: openSaleEvents(reads.sales, closers.stopping, (error) =>
+      reports.onError('watch-sales', error),
+    ),
     ledger: ledger(postgres),
-    tasks,
     record: (event) => addAuditEvent(postgres.pool, event),
-    onUnrecorded: (error) => onError('postgres-audit-answer', error),
-    service: describeService({ ...options, closers }, core, reports),
-    onError: onDefect,
-  });
+  };
 }
 
 /** @throws StartError when a sale limits its customers: a commit checks that, after a 202 */
@@ -195,39 +224,48 @@ function openReads(
 }
 
 /** Loads OpenTelemetry if traces are exported. */
-async function openTracing(
-  config: Config,
-  { postgres, redis }: Core,
-  { onError }: Reports,
-  closers: Closers,
-): Promise<Tracing | null> {
+async function openTracing(config: Config, { onError }: Reports, closers: Closers): Promise<Tracing | null> {
   if (config.otlpEndpoint === null) return null;
   const { startTracing } = await import('./tracing.ts');
   const tracing = startTracing(config, (error) => onError('send-traces', error));
   closers.add(() => tracing.stop());
-  tracing.postgres(postgres.pool);
-  if (redis !== null) tracing.redis(redis);
   return tracing;
 }
 
-/** What the service reports about itself. */
+/** What the service reports about itself. @param reports of what all cells share */
 function describeService(
   { config, localDegradation, closers }: ServiceOptions,
-  { postgres, redis }: Core,
+  cells: readonly Cell[],
   { instruments, background }: Reports,
 ): Parameters<typeof createApp>[0]['service'] {
+  const isDivided = cells.length > 1;
+  const own = isDivided ? cells : [];
+  const registries = [instruments, ...own.map(({ reports }) => reports.instruments)].map(
+    (one) => one.registry,
+  );
+  const ofCells = () =>
+    own.flatMap(({ reports }, cell) =>
+      reports.background.degraded().map(({ what, detail }) => ({ what: `cell ${cell}: ${what}`, detail })),
+    );
+  const checks = cells.map(({ core: { postgres } }, cell) => [
+    cell === 0 ? 'postgres' : `postgres-${cell}`,
+    () => postgres.ping(),
+  ]);
+  const { redis } = cells[0]!.core;
   return {
     active: config.strategy,
     lock: config.lock,
     strategies: [...strategies.values()].map((entry) => entry.description),
     locks: [...locks.values()].map((entry) => entry.description),
     instruments,
-    metricsOfAll: cluster.isWorker ? metricsOfAll(instruments.registry) : null,
+    metricsOfAll: cluster.isWorker ? metricsOfAll(registries) : isDivided ? metricsOf(registries) : null,
     degraded() {
       const detail = localDegradation?.() ?? null;
-      return [...background.degraded(), ...(detail === null ? [] : [{ what: 'local', detail }])];
+      const local = detail === null ? [] : [{ what: 'local', detail }];
+      return [...background.degraded(), ...ofCells(), ...local];
     },
     isStopping: () => closers?.isClosing === true,
-    checks: { postgres: () => postgres.ping(), ...(redis !== null && { redis: () => redis.ping() }) },
+    isDivided,
+    checks: { ...Object.fromEntries(checks), ...(redis !== null && { redis: () => redis.ping() }) },
   };
 }

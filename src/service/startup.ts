@@ -8,6 +8,7 @@ import { LocalStoreError } from '../local/errors.ts';
 import { startLocalStores } from '../local/stores.ts';
 import { LOCAL_FOLDER } from '../local/urls.ts';
 import { tlsAdvice } from '../store/failures/tls-advice.ts';
+import { checkCells } from '../store/postgres/cells.ts';
 import { missingOnServer } from '../store/postgres/check-server.ts';
 import { checkMigrated, migrate } from '../store/postgres/migrate.ts';
 import { serverOf } from '../store/postgres/pool.ts';
@@ -64,30 +65,52 @@ export type MigrationLog = Readonly<
   Record<'info' | 'warn', (details: Readonly<Record<string, unknown>>, message: string) => void>
 >;
 
+/** Before a service starts: migrates the stores, and checks which cell each Postgres is. @throws StartError as `migrateStores`, `checkCells` */
+export async function prepareStores(
+  found: FoundStores,
+  config: MigrationConfig,
+  log: MigrationLog,
+): Promise<void> {
+  await migrateStores(found, config, log);
+  await checkCells([found.databaseUrl, ...config.cellDatabaseUrls], config.migrate !== 'never');
+}
+
+type MigrationConfig = Pick<Config, 'events' | 'migrate' | 'cellDatabaseUrls'>;
+
 /**
- * Checks the server, applies the migrations as the role that owns the tables, and gives the role of the service what it needs. With
- * MIGRATE=never it writes nothing.
+ * Checks each server, applies the migrations as the role that owns the tables, and gives the role of the service what it needs. With
+ * MIGRATE=never it writes nothing. The service's role migrates the cells.
  * @throws StartError also when the server or its settings cannot be used, or the role of the service lacks a privilege
  */
 export async function migrateStores(
-  { databaseUrl, migrationDatabaseUrl: ownerUrl }: FoundStores,
-  { events, migrate: when }: Pick<Config, 'events' | 'migrate'>,
+  found: FoundStores,
+  config: MigrationConfig,
+  log: MigrationLog,
+): Promise<void> {
+  await migrateStore('DATABASE_URL', found, config, log);
+  for (const databaseUrl of config.cellDatabaseUrls)
+    await migrateStore('CELL_DATABASE_URLS', { databaseUrl, migrationDatabaseUrl: null }, config, log);
+}
+
+async function migrateStore(
+  variable: 'DATABASE_URL' | 'CELL_DATABASE_URLS',
+  { databaseUrl, migrationDatabaseUrl: ownerUrl }: Omit<FoundStores, 'redisUrl'>,
+  { events, migrate: when }: MigrationConfig,
   log: MigrationLog,
 ): Promise<void> {
   const migrationDatabaseUrl = when === 'never' ? null : ownerUrl;
-  await checkServer('DATABASE_URL', databaseUrl, events);
+  await checkServer(variable, databaseUrl, events);
   if (migrationDatabaseUrl !== null) await checkServer('MIGRATION_DATABASE_URL', migrationDatabaseUrl);
   const asService = <T>(work: (client: pg.Pool) => Promise<T>) =>
-    reach('Postgres', 'DATABASE_URL', databaseUrl, () => withPool(databaseUrl, work));
+    reach('Postgres', variable, databaseUrl, () => withPool(databaseUrl, work));
   const { role, isSuperuser } = await asService(roleOf);
   if (isSuperuser) {
-    const message =
-      'The service uses a superuser of Postgres: name another role in DATABASE_URL, and this one in MIGRATION_DATABASE_URL';
+    const message = `The service uses a superuser of Postgres: name another role in ${variable}, and this one in MIGRATION_DATABASE_URL`;
     log.warn({ role }, message);
   }
   const { applied, newer } =
     migrationDatabaseUrl === null
-      ? await reach('Postgres', 'DATABASE_URL', databaseUrl, () =>
+      ? await reach('Postgres', variable, databaseUrl, () =>
           (when === 'never' ? checkMigrated : migrate)(databaseUrl),
         )
       : await reach('Postgres', 'MIGRATION_DATABASE_URL', migrationDatabaseUrl, () =>
@@ -102,7 +125,7 @@ export async function migrateStores(
   const grants = await asService((pool) => missingGrants(pool, null));
   if (grants.length === 0) return;
   throw new StartError(
-    `The role ${role} of DATABASE_URL lacks privileges. Run as the owner of the tables:\n${grants.map((grant) => `  ${grant};`).join('\n')}\nOr set MIGRATION_DATABASE_URL to the owner, and the start does this.`,
+    `The role ${role} of ${variable} lacks privileges. Run as the owner of the tables:\n${grants.map((grant) => `  ${grant};`).join('\n')}\nOr set MIGRATION_DATABASE_URL to the owner, and the start does this.`,
   );
 }
 
@@ -156,7 +179,7 @@ export async function reach<T>(
   } catch (cause) {
     if (cause instanceof StartError) throw cause;
     const message = (cause as Error).message || String((cause as { code?: unknown }).code ?? cause);
-    const or = variable === 'MIGRATION_DATABASE_URL' ? '' : `, or leave it empty to start a local ${store}`;
+    const or = /^(DATABASE|REDIS)_URL$/.test(variable) ? `, or leave it empty to start a local ${store}` : '';
     throw new StartError(
       `Cannot use ${store} at ${serversOf(url)}: ${message}\n${poolerAdvice(cause) ?? tlsAdvice(variable, url, cause) ?? `Check ${variable}${or}.`}`,
       {

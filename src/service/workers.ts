@@ -156,12 +156,16 @@ export function onStopMessage(stop: () => void): void {
   });
 }
 
+/** Reads the metrics of several registries of this process as one text. */
+export const metricsOf = (registries: readonly Registry[]) => async (): Promise<string> =>
+  AggregatorRegistry.aggregate(await Promise.all(registries.map((one) => one.getMetricsAsJSON()))).metrics();
+
 /**
  * In a worker: exposes its metrics to the primary, which aggregates them.
  * @returns a function that reads the metrics of all workers; null when they are unavailable
  */
-export function metricsOfAll(registry: Registry): () => Promise<string | null> {
-  AggregatorRegistry.setRegistries(registry);
+export function metricsOfAll(registries: Registry[]): () => Promise<string | null> {
+  AggregatorRegistry.setRegistries(registries);
   new AggregatorRegistry(); // answers the primary's requests
   const pending = new Map<number, (text: string | null) => void>();
   let lastId = 0;

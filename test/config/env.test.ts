@@ -41,6 +41,10 @@ it.each<[Env, object]>([
   [{ EVENTS: 'all', EVENT_WEBHOOK_URL }, { events: { length: 10 } }],
   [{ DATABASE_URL, MIGRATION_DATABASE_URL }, { migrationDatabaseUrl: MIGRATION_DATABASE_URL }],
   [
+    { DATABASE_URL, CELL_DATABASE_URLS: `${DATABASE_URL}2, ${DATABASE_URL}3` },
+    { cellDatabaseUrls: { length: 2 } },
+  ],
+  [
     { PAYMENT_WEBHOOK_SECRETS: `${secret}, stripe:${secret}`, TASK_WEBHOOK_SECRET: secret },
     {
       paymentWebhookSecrets: [
@@ -113,6 +117,20 @@ it.each<[Env, ...string[]]>([
   [{ MIGRATION_DATABASE_URL }, 'MIGRATION_DATABASE_URL="…@db/shop" needs DATABASE_URL: a local Postgres'],
   [{ DATABASE_URL, MIGRATION_DATABASE_URL: 'db' }, 'MIGRATION_DATABASE_URL='],
   [{ DATABASE_URL: `${DATABASE_URL}?schema=a`, MIGRATION_DATABASE_URL }, 'must name the same schema as'],
+  [
+    { CELL_DATABASE_URLS: DATABASE_URL },
+    'CELL_DATABASE_URLS="postgresql://db/shop" needs DATABASE_URL, the first',
+  ],
+  [
+    { DATABASE_URL, CELL_DATABASE_URLS: 'postgresql://u:hunter2@db,redis://db' },
+    'CELL_DATABASE_URLS="…@db,redis://db"',
+  ],
+  ...[{ REDIS_URL: 'redis://cache' }, { STRATEGY: 'lua' }, { CONFIRM: 'accepted' }].map(
+    (env): [Env, string] => [
+      { DATABASE_URL, CELL_DATABASE_URLS: MIGRATION_DATABASE_URL, ...env },
+      'CELL_DATABASE_URLS="…@db/shop" needs a strategy that decides in Postgres, and no REDIS_URL: what Redis has',
+    ],
+  ),
   [{ CURRENCY: 'XYZ' }, 'must be a code of ISO 4217'],
   [
     { PAYMENT_WEBHOOK_SECRETS: secretOf(23), ADMIN_TOKEN: 'short' },
@@ -184,7 +202,8 @@ describe('a variable in a file', () => {
 
   it('is as in the environment: every secret and URL, without one newline at the end', () => {
     const values = {
-      ...{ DATABASE_URL, MIGRATION_DATABASE_URL, REDIS_URL: 'redis://:a@cache', ZOOKEEPER_URL: 'zk:2181' },
+      ...{ DATABASE_URL, MIGRATION_DATABASE_URL, REDIS_URL: 'none', ZOOKEEPER_URL: 'zk:2181' },
+      CELL_DATABASE_URLS: 'postgresql://db2/shop,postgresql://db3/shop',
       REDLOCK_URLS: 'redis://a,redis://b,redis://c',
       AUTH_JWKS_URL: issuer.AUTH_JWKS_URL,
       ...{ TASK_WEBHOOK_URL: EVENT_WEBHOOK_URL, TASK_WEBHOOK_SECRET: secret },

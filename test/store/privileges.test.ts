@@ -74,7 +74,7 @@ describe('a start with two roles', () => {
   const prepare = (databaseUrl: string, migrationDatabaseUrl: string | null = null) =>
     migrateStores(
       { databaseUrl, migrationDatabaseUrl, redisUrl: stores.redisUrl },
-      { events: [], migrate: 'auto' },
+      { events: [], migrate: 'auto', cellDatabaseUrls: [] },
       log,
     );
   const refusal = (databaseUrl: string, migrationDatabaseUrl: string | null = null): Promise<string> =>

@@ -43,7 +43,7 @@ const log = pino({ level: 'silent' });
 const refusal = (databaseUrl: string, migrationDatabaseUrl: string | null = null): Promise<string> =>
   migrateStores(
     { databaseUrl, migrationDatabaseUrl, redisUrl: null },
-    { events: [], migrate: 'auto' },
+    { events: [], migrate: 'auto', cellDatabaseUrls: [] },
     log,
   ).then(
     () => 'none',

@@ -14,7 +14,7 @@ import { parseEnv } from '../../src/config/env.ts';
 import { createLogger } from '../../src/metrics/logger.ts';
 import { choices } from '../../src/service/core.ts';
 import { createService } from '../../src/service/service.ts';
-import { migrateStores } from '../../src/service/startup.ts';
+import { prepareStores } from '../../src/service/startup.ts';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 
@@ -25,7 +25,7 @@ type Environment = Readonly<Record<string, string>>;
 
 /** Runs what `npm run` runs for a command that ends by itself. @param folder the installation; by default this checkout */
 export function runCommand(
-  command: 'check-server' | 'migrate' | 'reconcile',
+  command: 'audit' | 'check-server' | 'migrate' | 'reconcile',
   env: Environment,
   args: readonly string[] = [],
   folder?: string,
@@ -120,7 +120,7 @@ export async function startService(env: Environment): Promise<TestService> {
   const log: string[] = [];
   const to = { write: (line: string) => void log.push(line) };
   const logger = await createLogger({ level: config.logLevel, worker: null, terminal: null, to });
-  await migrateStores(urls, config, logger);
+  await prepareStores(urls, config, logger);
   const service = await createService({ config, urls, log: logger });
   const stop = () => service.close();
   try {

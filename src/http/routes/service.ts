@@ -32,7 +32,7 @@ export const serviceRoutes = {
       ),
       503: json(
         a.readinessSchema,
-        'A store does not answer; of a cluster, no master does; or the service stops',
+        'A store does not answer; of a cluster, no master does; of cells, none does; or the service stops',
       ),
     },
     setup: ({ service }) => coalesce(() => runChecks(service.checks)),
@@ -41,13 +41,14 @@ export const serviceRoutes = {
       // Errors name addresses of the stores.
       const isOpen = adminTokens !== null && (await isAdministrator(adminTokens, req, res));
       const found = Object.entries(await readiness('all'));
-      const ready = found.every(([, result]) => result === 'ok');
+      const areUp = found.every(([, result]) => result === 'ok');
+      const ready = service.isDivided ? found.some(([, result]) => result === 'ok') : areUp;
       const shown = (result: string) => (isOpen || result === 'ok' ? result : 'does not answer');
       const stores = Object.fromEntries(found.map(([name, result]) => [name, shown(result)]));
       const degraded = service
         .degraded()
         .map(({ what, detail }) => ({ what, detail: isOpen ? detail : 'for administrators only' }));
-      const status = degraded.length === 0 ? 'ok' : 'degraded';
+      const status = degraded.length === 0 && areUp ? 'ok' : 'degraded';
       return res.status(ready ? 200 : 503).json({
         status: ready ? status : 'unavailable',
         stores,

@@ -66,7 +66,12 @@ export const createTicket = tagged('Orders')('post /sales/{saleId}/tickets', 'cu
 });
 
 /** @throws ProblemError for a code that does not open the sale to the customer */
-async function opensBy(groups: SaleGroups, saleId: number, customer: string, code: string): Promise<number> {
+async function opensBy(
+  groups: Pick<SaleGroups, 'present'>,
+  saleId: number,
+  customer: string,
+  code: string,
+): Promise<number> {
   const presented = await groups.present(saleId, customer, code);
   if (presented.kind === 'opens') return presented.opensMs;
   const { reason } = presented;

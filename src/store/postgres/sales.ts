@@ -48,8 +48,12 @@ export function saleTable(postgres: PostgresStore, currency: string, paymentWind
   const read = async (rest: string, values: unknown[]) =>
     (await pool.query<SaleColumns>(`SELECT ${COLUMNS} FROM sales ${rest}`, values)).rows.map(toSale);
   return {
-    /** @param key of a request that has one: it happens once, and a repeat gets the same sale @throws KeyReusedError */
-    create(given: NewSale, key: IdempotencyKey | null = null) {
+    /**
+     * @param key of a request that has one: it happens once, and a repeat gets the same sale
+     * @param id that the directory has drawn; null: the next one of this Postgres
+     * @throws KeyReusedError
+     */
+    create(given: NewSale, key: IdempotencyKey | null = null, id: number | null = null) {
       const { name, stock, priceCents, startsAt, endsAt } = given;
       const {
         spreadS = 0,
@@ -75,9 +79,10 @@ export function saleTable(postgres: PostgresStore, currency: string, paymentWind
       return once(postgres, key, async (client) => {
         const { rows } = await client.query<SaleColumns>(
           `INSERT INTO sales (name, stock, price_cents, starts_at, ends_at, spread_s, max_per_order, payment_window_s,
-             waitlist, waitlist_hold_s, currency, limit_group, max_per_customer)
-           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) RETURNING ${COLUMNS}`,
-          [...terms, given.currency ?? currency, limitGroup, maxPerCustomer],
+             waitlist, waitlist_hold_s, currency, limit_group, max_per_customer, id)
+           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13,
+             coalesce($14, nextval(pg_get_serial_sequence('sales', 'id')))) RETURNING ${COLUMNS}`,
+          [...terms, given.currency ?? currency, limitGroup, maxPerCustomer, id],
         );
         const sale = toSale(rows[0]!);
         return { commit: true, value: { ...sale, ...(await writeTexts(client, sale.id, given)) } };

@@ -80,6 +80,7 @@ function application(): RequestListener {
       metricsOfAll: null,
       degraded: () => [],
       isStopping: () => false,
+      isDivided: false,
       checks: {},
     },
     paymentSecrets: [],
