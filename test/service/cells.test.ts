@@ -4,6 +4,8 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { serviceUrlOf } from '../../src/local/postgres-roles.ts';
 import { newOrderId } from '../../src/orders/order-id.ts';
 import { attempt, buy, call, cancel, createSale, patch, pay, post, users } from '../support/client.ts';
+import { askRoute, makeThings, ROUTES } from '../support/every-route.ts';
+import { openIssuer } from '../support/issuer.ts';
 import { OwnPostgres } from '../support/servers.ts';
 import { runCommand, startService } from '../support/service.ts';
 
@@ -20,6 +22,7 @@ async function openCells() {
   for (const pool of pools) pool.on('error', () => {}); // a test kills servers
   const [first, second] = urls.map(serviceUrlOf) as [string, string];
   return {
+    pools,
     urls: [first, second] as const,
     env: { DATABASE_URL: first, CELL_DATABASE_URLS: second, TASK_WEBHOOK_URL: 'none', RETENTION_DAYS: '0' },
     sql: async (cell: number, text: string, values: unknown[] = []) =>
@@ -165,6 +168,45 @@ it('merges what is about all sales: lists by pages, points, tasks, metrics and p
   const page = await (await fetch(url, { headers: { accept: 'text/html' } })).text();
   for (const id of ids) expect(page).toContain(`/shop/${id}`);
   for (const id of ids) expect((await fetch(`${url}/shop/${id}`)).status).toBe(200);
+});
+
+it('answers every route for a sale of another cell as for one of the only Postgres', async () => {
+  await using cells = await openCells();
+  await using only = await openCells();
+  await using over = await startService(cells.env);
+  await using alone = await startService({ ...only.env, CELL_DATABASE_URLS: '' });
+  for (const { url } of [over, alone]) await createSale(url, 1); // in cell 0, so that the next is in cell 1
+  const things = [await makeThings(over.url, cells.pools[1]!), await makeThings(alone.url, only.pools[0]!)];
+  expect((await cells.sales())[1]).toEqual([things[0]!.saleId]);
+  const different: string[] = [];
+  for (const route of Object.keys(ROUTES)) {
+    const answers = await Promise.all(things.map((one) => askRoute(route, one)));
+    const [found, expected] = answers.map(({ status, problem, body }) =>
+      JSON.stringify([status, problem, Object.keys(body).length]),
+    );
+    if (found !== expected) different.push(`${route}: ${found}, and not ${expected}`);
+  }
+  expect(different).toEqual([]);
+});
+
+it('sells to holders of tickets in every cell', async () => {
+  await using cells = await openCells();
+  await using issuer = await openIssuer();
+  const env = { ...cells.env, ...issuer.env, TICKET_SECRETS: Buffer.alloc(32, 'k').toString('base64') };
+  await using one = await startService(env);
+  await using two = await startService(env);
+  const token = { authorization: `Bearer ${await issuer.token('ann')}` };
+  for (const { id } of [await createSale(one.url, 1), await createSale(one.url, 1)]) {
+    const drawn = await call(`${one.url}/sales/${id}/tickets`, { method: 'POST', headers: token });
+    expect(drawn.status).toBe(201);
+    const headers = { authorization: `Bearer ${drawn.body.ticket}` };
+    const use = () => call(`${two.url}/sales/${id}/orders`, { method: 'POST', headers });
+    await expect
+      .poll(use, { interval: 1_000, timeout: 60_000 })
+      .toMatchObject({ body: { saleId: id, replayed: false } }); // cells may have other clocks
+  }
+  const own = await call(`${two.url}/users/me/points`, { headers: token });
+  expect(own.body).toMatchObject({ balance: 10 });
 });
 
 it('draws ids once, and keeps the sales of a limitGroup together, whoever creates them at once', async () => {
