@@ -14,8 +14,8 @@ export interface CpuTargets {
   readonly servicePids: readonly (number | null)[];
   /** Direct URLs of Redis, past proxies. Empty: its figures are null. */
   readonly redisUrls: readonly string[];
-  /** The first process of Postgres; null: it runs elsewhere. */
-  readonly postgresPid: number | null;
+  /** The first process of each Postgres; null: it runs elsewhere. */
+  readonly postgresPids: readonly (number | null)[];
 }
 
 /** Usage since `startCpu`; null: not readable. */
@@ -23,7 +23,7 @@ export type CpuUsage = Awaited<ReturnType<Awaited<ReturnType<typeof startCpu>>>>
 
 /** Counts from now on. Never throws. @returns a function that ends it */
 export async function startCpu(targets: CpuTargets) {
-  const { servicePids, redisUrls, postgresPid } = targets;
+  const { servicePids, redisUrls, postgresPids } = targets;
   const clients = redisUrls.map(redisClient);
   await Promise.all(clients.map((redis) => redis.connect().catch(() => {})));
   const cpuOf = (pid: number | null): number => (pid === null ? null : cpuSeconds(pid)) ?? Number.NaN;
@@ -36,7 +36,7 @@ export async function startCpu(targets: CpuTargets) {
     return {
       serviceS: sum(servicePids.map(cpuOf)),
       redisS: field('used_cpu_sys') + field('used_cpu_user'),
-      postgresS: cpuOf(postgresPid),
+      postgresS: sum(postgresPids.map(cpuOf)),
       redisCommands: field('total_commands_processed'),
       elapsedS: performance.now() / 1_000,
     };

@@ -10,7 +10,12 @@ import { drift } from './drift.ts';
 import { oversold } from './oversold.ts';
 import { readRedis, type StoresToAudit, settle, unreadable } from './reader.ts';
 
-export interface CountsToAudit extends StoresToAudit {
+interface Dealt {
+  /** URLs of further Postgres, with other sales. */
+  readonly more?: readonly string[];
+}
+
+export interface CountsToAudit extends StoresToAudit, Dealt {
   /** Whether the strategy keeps its sales in Redis as well. */
   readonly inRedis: boolean;
   /** Answers that promised an order. */
@@ -46,21 +51,26 @@ const TWICE = `
   ) AS doubled`;
 
 /** Waits until nothing is in flight between the stores. To be called while the service runs. */
-export async function settleAll(stores: StoresToAudit): Promise<void> {
-  const { rows } = await withPostgres(stores.databaseUrl, (client) =>
-    client.query<{ id: number }>('SELECT id FROM sales'),
-  );
-  const saleIds = rows.map(({ id }) => id);
-  await settle(stores, saleIds, wait);
+export async function settleAll({ more = [], ...stores }: Dealt & StoresToAudit): Promise<void> {
+  for (const databaseUrl of [stores.databaseUrl, ...more]) {
+    const { rows } = await withPostgres(databaseUrl, (client) =>
+      client.query<{ id: number }>('SELECT id FROM sales'),
+    );
+    const saleIds = rows.map(({ id }) => id);
+    await settle({ ...stores, databaseUrl }, saleIds, wait);
+  }
 }
 
 /** The findings, in words; empty: none. To be called when the service has stopped. @throws when Postgres cannot be read */
 export async function auditCounts(counts: CountsToAudit): Promise<string[]> {
-  const { databaseUrl, redisUrl, inRedis, accepted } = counts;
-  const [sales, twice] = await withPostgres(databaseUrl, async (client) => [
-    (await client.query<SaleRow>(SALES)).rows,
-    (await client.query<{ twice: number }>(TWICE)).rows[0]?.twice ?? 0,
-  ]);
+  const { databaseUrl, more = [], redisUrl, inRedis, accepted } = counts;
+  const sales: SaleRow[] = [];
+  let twice = 0;
+  for (const url of [databaseUrl, ...more])
+    await withPostgres(url, async (client) => {
+      sales.push(...(await client.query<SaleRow>(SALES)).rows);
+      twice += (await client.query<{ twice: number }>(TWICE)).rows[0]?.twice ?? 0;
+    });
   const nothing = { remaining: null, held: null, unsettled: 0, settling: false };
   const redis = inRedis ? await readSales(redisUrl, sales) : sales.map(() => nothing);
   const findings = sales.flatMap((sale, n) => wrongOf(sale, redis[n]!));

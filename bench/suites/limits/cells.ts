@@ -21,6 +21,8 @@ export interface LimitCell extends CellBase {
   readonly stock: number;
   /** Masters of Redis: one is a plain server, several a cluster. */
   readonly masters: number;
+  /** Postgres over which the service deals the sales, without Redis; null: one, with Redis. */
+  readonly cells: number | null;
   /** Whether commits wait for a standby of the cell's own Postgres; null: the run's Postgres. */
   readonly standby: 'asynchronous' | 'synchronous' | null;
   /** Customers who repeat their attempts; null: each attempt is another customer's. */
@@ -34,7 +36,7 @@ export interface LimitCell extends CellBase {
 const usual: Omit<LimitCell, 'name' | 'summary'> = {
   ...{ kind: 'service', strategy: 'lua', confirm: 'durable', tickets: false, answer: 'accepted' },
   ...{ sales: 1, targets: 1, buyers: 0, stock: 1_000_000_000, unsafe: false, control: false },
-  ...{ masters: 1, standby: null, customers: null, processes: 1, streams: null },
+  ...{ masters: 1, cells: null, standby: null, customers: null, processes: 1, streams: null },
 };
 const cell = (name: string, summary: string, more: Partial<LimitCell> = {}): LimitCell => {
   return { ...usual, name, summary, ...more };
@@ -154,6 +156,11 @@ const scaleCells: readonly LimitCell[] = [
       processes,
     }),
   ),
+  ...[1, 2].map((cells) =>
+    cell(`group-commit-cells-${cells}-sales-100`, `\`group-commit\`, 100 sales in turn, Postgres: ${cells}`, {
+      ...{ ...hundred, cells },
+    }),
+  ),
 ];
 
 /** What one suite measures. */
@@ -198,7 +205,8 @@ export const kinds: Readonly<Record<'limits' | 'flat' | 'memory' | 'scale', Kind
   },
   scale: {
     ...{ ...usualKind, cells: scaleCells, ratios: [], connections: [1, 64, 512], rounds: 3, pin: 'none' },
-    title: 'Measures what an attempt costs with one Redis and with a cluster, and with several processes.',
+    title:
+      'Measures what an attempt costs with one Redis and with a cluster, with several processes, and with two Postgres.',
     report: 'What an attempt costs, by servers and processes',
     charts: [
       stackedBars('CPU of an attempt by server', 'serviceCpuUs', 'redisCpuUs', 'postgresCpuUs'),

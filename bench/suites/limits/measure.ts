@@ -21,6 +21,7 @@ import type { Listening } from './bare-server.ts';
 import type { LimitCell } from './cells.ts';
 import type { LimitOptions } from './options.ts';
 import type { Place } from './place.ts';
+import { createSales, openPostgresCells } from './postgres-cells.ts';
 import { profileFlags, type Share, sharesIn } from './profile.ts';
 import { readStored, type Stored, storedSince } from './storage.ts';
 import { openStreams } from './streams.ts';
@@ -91,7 +92,7 @@ export async function measureCell(trial: Trial<LimitCell>, measuring: Measuring)
     );
     await pin(bare.pid, layout.server);
     const server = { url: `http://127.0.0.1:${port}`, pid: bare.pid, died: bare.died };
-    return (await attack([server], [], cell, measuring)).result;
+    return (await attack([server], { redisUrls: [], more: [] }, cell, measuring)).result;
   }
   measuring.onStep('pgbench');
   await using own = await stores.fresh(name);
@@ -109,53 +110,54 @@ const nodeOptionsOf = ({ profile, trace }: Measuring, profileTo: string, isFirst
 ];
 
 async function measureService(cell: LimitCell, name: string, measuring: Measuring): Promise<Results> {
-  const { folder, scratch, profile, trace, signal, onStep, stores, layout } = measuring;
+  const { folder, scratch, profile, trace, signal, onStep, stores } = measuring;
   const { strategy, confirm, sales, buyers, stock, masters, processes } = cell;
   onStep('starting');
   await using empty = await stores.fresh(name);
   await using cluster = masters > 1 ? await startRedisCluster(`${scratch}/${name}`, masters, 0) : null;
   await using pair =
     cell.standby && (await openPostgresPair({ synchronous: cell.standby === 'synchronous' }));
+  await using more = await openPostgresCells(cell.cells, `${scratch}/${name}`);
   const single = empty.redisUrl;
   const own = { databaseUrl: pair?.currentUrl() ?? empty.databaseUrl, redisUrl: cluster?.url ?? single };
   const redisUrls = cluster?.members.map(({ port }) => `redis://127.0.0.1:${port}`) ?? [single];
   await migrate(own.databaseUrl);
-  await insertSales(own.databaseUrl, { sales, buyers, stock: stock + buyers });
+  if (cell.cells === null) await insertSales(own.databaseUrl, { sales, buyers, stock: stock + buyers });
   const profileTo = resolve(folder, `profile-${name}`); // the service runs in another folder
   const traceTo = resolve(folder, `trace-${name}.json`);
   const tickets = cell.tickets && ticketEnv;
   const env = { ...noShedding, CONFIRM: confirm, ...tickets, ...(trace && { TRACE_FILE: traceTo }) };
-  const settings = { strategy, lock: null, ...own, env };
+  const settings = { strategy, lock: null, ...own, env: { ...env, ...more.env } };
   const services: Service[] = [];
   await using _running = {
     [Symbol.asyncDispose]: async () => {
       await Promise.all(services.map((service) => service.stop()));
     },
   };
+  const start = (nodeOptions: string[]) => startService(settings, { signal, nodeOptions });
   for (let n = 0; n < processes; n++) {
-    const nodeOptions = nodeOptionsOf(measuring, profileTo, n === 0);
-    const service = await startService(settings, { signal, nodeOptions });
-    services.push(service);
-    await pin(service.pid!, layout.server); // local: see place.ts
-    await untilSelling(service.url, cell, signal);
+    services.push(await start(nodeOptionsOf(measuring, profileTo, n === 0)));
+    await untilSelling(services[n]!, cell, measuring, n === 0);
   }
   const ended = new AbortController();
   const samples = cell.answer === 'sold-out' ? sample(services[0]!.url, cell, ended.signal) : [];
   const servers = services.map((service) => ({ ...service, pid: service.pid! }));
   using _watching = cell.streams && (await openStreams(services[0]!.url, cell.streams));
   const before = await readStored(own.databaseUrl, redisUrls);
-  const { result, steps, promised } = await attack(servers, redisUrls, cell, measuring).finally(() =>
+  const loaded = { redisUrls, more: more.pids };
+  const { result, steps, promised } = await attack(servers, loaded, cell, measuring).finally(() =>
     ended.abort(),
   );
   const strange = [...(await samples)].filter((answer) => answer !== '409 sold-out');
   onStep('settling and audit');
-  await settleAll(own);
+  const audited = { ...own, more: more.urls };
+  await settleAll(audited);
   const after = await readStored(own.databaseUrl, redisUrls);
-  const stored = promised > 0 ? storedSince(before, after, promised) : null;
+  const stored = promised > 0 && more.urls.length === 0 ? storedSince(before, after, promised) : null;
   const stopped = await Promise.all(services.map((service) => service.stop()));
   const inRedis = strategies.get(strategy)?.description.store === 'redis';
   const findings = [
-    ...(await auditCounts({ ...own, inRedis, accepted: promised + processes })), // with those of untilSelling
+    ...(await auditCounts({ ...audited, inRedis, accepted: promised + processes })), // with those of untilSelling
     ...strange.map((answer) => `an attempt on a sold-out sale was answered ${answer}`),
     ...(stopped.every(Boolean) ? [] : ['the service did not stop in order']),
   ];
@@ -178,7 +180,7 @@ interface Target {
 /** Runs the warm-up, then each step with other customers. The targets share connections, and have the same sales. */
 async function attack(
   targets: readonly Target[],
-  redisUrls: readonly string[],
+  { redisUrls, more }: { readonly redisUrls: readonly string[]; readonly more: readonly number[] },
   cell: LimitCell,
   { generator, signal, onStep, connections, warmupMs, durationMs, stores, scratch }: Measuring,
 ): Promise<{ readonly result: Results; readonly steps: Step[]; readonly promised: number }> {
@@ -215,7 +217,7 @@ async function attack(
     const memory: [number, number][] = [];
     const ofRun = redisUrls.length > 0 && cell.standby === null;
     const postgresPid = ofRun ? stores.postgresPid : null;
-    const end = await startCpu({ servicePids: pids, redisUrls, postgresPid });
+    const end = await startCpu({ servicePids: pids, redisUrls, postgresPids: [postgresPid, ...more] });
     const sinceMs = performance.now();
     const since1970Ms = performance.timeOrigin + sinceMs;
     const timer = setInterval(() => {
@@ -269,8 +271,15 @@ async function attempt(url: string, { tickets }: LimitCell): Promise<string> {
   }
 }
 
-/** Sends attempts until one is accepted. */
-async function untilSelling(url: string, cell: LimitCell, signal: AbortSignal): Promise<void> {
+/** Pins a service, and sends attempts until one is accepted. @param isFirst it creates the sales that it deals */
+async function untilSelling(
+  { url, pid }: Pick<Service, 'url' | 'pid'>,
+  cell: LimitCell,
+  { signal, layout }: Measuring,
+  isFirst: boolean,
+): Promise<void> {
+  await pin(pid!, layout.server); // local: see place.ts
+  if (isFirst && cell.cells !== null) await createSales(url, cell.sales, cell.stock);
   const untilMs = performance.now() + readyMs;
   for (;;) {
     const answer = await attempt(url, cell);

@@ -111,7 +111,11 @@ export async function runLoads(trial: Trial<StrategyCell>, context: LoadsContext
 async function measure({ run, ...load }: Load, context: LoadsContext): Promise<Measured> {
   const { service, redisUrl, postgresPid } = context;
   const saleIds = await createSales(context, load.sales, load.stock);
-  const end = await startCpu({ servicePids: [service.pid], redisUrls: [redisUrl], postgresPid });
+  const end = await startCpu({
+    servicePids: [service.pid],
+    redisUrls: [redisUrl],
+    postgresPids: [postgresPid],
+  });
   const sent = await run(saleIds).catch(async (error: unknown) => {
     await end();
     throw error;
