@@ -15,8 +15,7 @@ import type { Sale } from '../domain/sale.ts';
 import type { HttpContext } from '../http/context.ts';
 import { busy, ProblemError } from '../http/problems.ts';
 import { type Reads, refuseFull } from '../http/reads.ts';
-import { saleOf } from '../orders/order-id.ts';
-import type { Purchases } from '../orders/purchase.ts';
+import { type Purchases, saleOf } from '../orders/purchase.ts';
 import { expectedPostgresFailure } from '../store/failures/postgres.ts';
 import type { CellDirectory } from '../store/postgres/cells.ts';
 
@@ -251,7 +250,7 @@ function readsOver(cells: readonly CellParts[], { ofSale, ofOrder }: Finders): R
         newest(await all(({ unmatched }) => unmatched.list(max, before)), ({ id }) => id, max),
     },
     waitlist: routed(of('waitlist'), 'find', 'list'),
-    groups: routed(of('groups'), 'list', 'opensFor'),
+    groups: routed(of('groups'), 'list', 'opensFor', 'codesFrom'),
     /** Every cell must be full before all reads are refused. */
     get waiting() {
       return Math.min(...cells.map(({ reads }) => reads.waiting));

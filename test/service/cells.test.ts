@@ -1,13 +1,16 @@
 /** CELL_DATABASE_URLS: one service over two Postgres, whose promises hold in each, and which looks like one from outside. */
+import { randomUUID } from 'node:crypto';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { serviceUrlOf } from '../../src/local/postgres-roles.ts';
-import { newOrderId } from '../../src/orders/order-id.ts';
 import { attempt, buy, call, cancel, createSale, patch, pay, post, users } from '../support/client.ts';
 import { askRoute, makeThings, ROUTES } from '../support/every-route.ts';
 import { openIssuer } from '../support/issuer.ts';
 import { OwnPostgres } from '../support/servers.ts';
 import { runCommand, startService } from '../support/service.ts';
+
+/** One that names a sale. */
+const newOrderId = (saleId: number) => randomUUID().slice(0, -8) + saleId.toString(16).padStart(8, '0');
 
 let servers: readonly OwnPostgres[];
 beforeAll(async () => {
@@ -104,6 +107,21 @@ it('deals sales over the cells, and orders live in the cell of their sale', asyn
     code: 0,
     out: expect.stringMatching(/^cell 0: .* unbroken.*\ncell 1: .* unbroken/),
   });
+});
+
+it('finds an order that the waitlist placed by its id, in every cell', async () => {
+  await using cells = await openCells();
+  await using service = await startService(cells.env);
+  const { url } = service;
+  for (let n = 0; n < 2; n++) {
+    const { id: saleId } = await createSale(url, 1, { waitlist: 'hold' });
+    const { orderId } = (await buy(url, saleId, 'ann')).body;
+    expect((await post(`${url}/sales/${saleId}/waitlist`, { userId: 'ben' })).status).toBe(201);
+    expect((await cancel(url, orderId)).status).toBe(200);
+    const { body: offered } = await call(`${url}/sales/${saleId}/orders?userId=ben`);
+    const { body } = await call(`${url}/orders/${offered.orderId}`);
+    expect(body).toMatchObject({ saleId, userId: 'ben', status: 'pending' });
+  }
 });
 
 it('merges what is about all sales: lists by pages, points, tasks, metrics and pages', async () => {

@@ -1,3 +1,11 @@
+-- A UUIDv7 whose last four bytes are the number of the sale, as the service makes them: 48 bits of the time in ms, the version, random bits.
+CREATE FUNCTION new_order_id(sale integer) RETURNS uuid LANGUAGE sql VOLATILE AS $$
+  SELECT encode(overlay(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
+    PLACING substring(int8send(floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1 FOR 6), 52, 1), 53, 1)
+    PLACING int4send(sale) FROM 13 FOR 4), 'hex')::uuid
+$$;
+DROP FUNCTION new_order_id();
+
 -- Places orders of waiting customers of a sale, whose row is locked, for at most `most` units: the first ones first, of those who wait for no
 -- more than are left. Customers with an order leave the list. A customer whose purchase is in progress may hold the entry in the unique index
 -- and wait for the sale: the timeout ends the wait for that one, who keeps the place, as one at the limit of the sale's group does. Customers
@@ -24,7 +32,7 @@ BEGIN
         UPDATE waitlist SET named_at = clock_timestamp() WHERE id = next.id;
         CONTINUE WHEN NOT FOUND;
         INSERT INTO orders (id, sale_id, user_id, quantity, status, price_cents, expires_at, limit_group)
-        VALUES (new_order_id(), about, next.user_id, next.quantity, 'pending', sale.price_cents,
+        VALUES (new_order_id(about), about, next.user_id, next.quantity, 'pending', sale.price_cents,
           clock_timestamp() + make_interval(secs => sale.waitlist_hold_s), sale.limit_group) RETURNING * INTO placed;
       EXCEPTION WHEN unique_violation OR lock_not_available OR SQLSTATE 'ST004' THEN
         CONTINUE;
