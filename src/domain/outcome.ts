@@ -154,8 +154,8 @@ export type StepInRedis =
   | { readonly kind: 'held'; readonly reservation: Reservation };
 
 /**
- * What a strategy decides. `mayBeAhead`: a 202 may come before the commit, because as many replicas as REDIS_WAIT asks for have the
- * reservation, and Postgres has confirmed that it is in the last copy of the sale.
+ * What a strategy decides. `mayBeAhead`: with CONFIRM=accepted, a 202 may come before the commit, because as many replicas as REDIS_WAIT asks
+ * for have the reservation, and Postgres has confirmed that it is in the last copy of the sale.
  */
 export type Decision =
   /** Redis took a unit; the order committer commits it. */

@@ -47,15 +47,13 @@ export interface Purchases {
 export function createPurchases(context: PurchaseContext): Purchases {
   const { strategy, settlement, shedder, tally, groups } = context;
   const { knownSoldOut } = strategy;
-  const decideOnce = async (attempt: Attempt) => {
-    const decision = await strategy.decide(attempt);
-    return settlement === null ? committed(decision) : settlement.settle(decision);
-  };
 
-  async function decide(attempt: Attempt): Promise<Outcome> {
-    let outcome = await decideOnce(attempt);
-    if (outcome.kind === 'retry') outcome = await decideOnce(attempt);
-    return outcome.kind === 'retry' ? { kind: 'busy', reason: outcome.reason } : outcome;
+  /** Once more if its state has changed meanwhile. */
+  async function decide(attempt: Attempt, isAgain = false): Promise<Outcome> {
+    const decision = await strategy.decide(attempt);
+    const result = settlement === null ? committed(decision) : await settlement.settle(decision);
+    if (result.kind !== 'retry') return result;
+    return isAgain ? { kind: 'busy', reason: result.reason } : decide(attempt, true);
   }
 
   async function present(

@@ -64,7 +64,7 @@ class Settling implements Settlement {
   settle(decision: Decision): Result | Promise<Result> {
     switch (decision.kind) {
       case 'reserved':
-        if (this.#isPromised && decision.mayBeAhead) return this.#acceptAhead(decision.reservation);
+        if (decision.mayBeAhead) return this.#acceptAhead(decision.reservation);
         return this.#commitOrRelease(decision.reservation);
       case 'held':
         return this.#replay(decision);
@@ -89,7 +89,8 @@ class Settling implements Settlement {
 
   async #commit(reservation: ClaimedReservation): Promise<Result> {
     try {
-      return await this.#conclude(reservation, await this.#context.committer.commit(reservation));
+      const result = await this.#context.committer.commit(reservation);
+      return result.kind === 'accepted' ? result : await this.#conclude(reservation, result);
     } finally {
       this.#inProgress.delete(reservation.orderId);
     }
@@ -108,9 +109,9 @@ class Settling implements Settlement {
       .then(async (result) => {
         if (result.kind === 'busy' || result.kind === 'unknown') this.#context.backlog.left();
         if (result.kind === 'busy' && result.cause === 'waited-too-long') return; // left to the reaper
+        if (result.kind === 'accepted') return this.#tellLastCopy(reservation);
         if (result.kind !== 'busy') await this.#conclude(reservation, result);
-        if (result.kind !== 'accepted') failed(new Error(result.kind));
-        else await this.#tellLastCopy(reservation);
+        failed(new Error(result.kind));
       })
       .catch(failed)
       .finally(() => this.#background.delete(work));
@@ -155,8 +156,7 @@ class Settling implements Settlement {
           if (order !== seen!.active && seen!.isTransferred) return ORDER_JUST_CLOSED;
           return replayed(existing(reservation, order).order, true);
         }
-        if (this.#isPromised && mayBeAhead)
-          return replayed({ orderId, saleId, userId, status: 'pending', quantity }, false);
+        if (mayBeAhead) return replayed({ orderId, saleId, userId, status: 'pending', quantity }, false);
         const outcome = this.#inProgress.get(orderId) ?? (await this.#claimAndSettle(reservation, epoch));
         if (outcome !== null) return replayOf(await outcome);
         if (performance.now() > untilMs) return unknown(reservation, 'order-in-progress');

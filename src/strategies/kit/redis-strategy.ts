@@ -102,7 +102,7 @@ export function redisStrategy(
 ): RedisStrategy {
   const { redis, epochs, orders, onError } = context;
   const mirror = createSaleMirror(redis, epochs, orders, segments, isAhead(context));
-  const resolve = resolver(context, mirror, decide);
+  const { tryOnce, tryAgain } = resolver(context, mirror, decide);
 
   async function isSafeAhead(
     attempt: Attempt,
@@ -130,7 +130,8 @@ export function redisStrategy(
     async decide(attempt) {
       const untilMs = claimEndMs();
       const hasReplicas = isAhead(context) ? redis.watchReplication(mirror.keys(attempt.saleId).state) : null;
-      const { step, epoch } = await resolve(attempt);
+      const tried = await tryOnce(attempt);
+      const { step, epoch } = tried.step.kind === 'unanswered' ? await tryAgain(attempt, tried) : tried;
       if (step.kind === 'unanswered')
         return { kind: 'unknown', orderId: attempt.orderId, reason: step.reason };
       if (isShortage(step)) return confirmShortage(context, mirror, attempt, step, epoch!);
@@ -179,12 +180,12 @@ async function loadQuietly(
   await mirror.load(sale).catch((error) => context.onError('load-sale', error, { saleId: sale.id }));
 }
 
-/** @returns a function that decides an attempt, even if Redis lacks the sale or loses the answer */
+/** @returns functions that decide an attempt even if Redis lacks the sale, and once more if Redis gave no answer */
 function resolver(
   context: RedisStrategyContext,
   mirror: SaleMirror,
   decide: (attempt: Attempt, place: SaleInEpoch) => Promise<StepInRedis>,
-): (attempt: Attempt) => Promise<Tried> {
+) {
   const loadOnce = loader(context, mirror);
   const { epochs } = context;
 
@@ -224,8 +225,7 @@ function resolver(
   const isCurrent = (saleId: number, first: Tried, second: Tried): Promise<boolean> | true =>
     first.epoch === second.epoch || mirror.isCurrent(saleId, second.epoch!).catch(() => false);
 
-  return async (attempt) => {
-    const first = await tryOnce(attempt);
+  async function tryAgain(attempt: Attempt, first: Tried): Promise<Tried> {
     const { step, epoch } = first;
     if (step.kind !== 'unanswered' || !(await isOver(context, mirror.keys(attempt.saleId), step)))
       return first;
@@ -236,7 +236,9 @@ function resolver(
     if (second.step.kind === 'busy' || second.step.kind === 'unanswered') return open(second.step.reason);
     if (step === RESERVED_ELSEWHERE && kind !== 'reserved') return open(kind);
     return (await isCurrent(attempt.saleId, first, second)) ? second : open(STALE.reason);
-  };
+  }
+
+  return { tryOnce, tryAgain };
 }
 
 /** Whether the commands of an unanswered try can no longer take effect. */
