@@ -90,7 +90,7 @@ export const problems = {
   },
   'invalid-code': {
     meaning:
-      'no group of the sale has the `code`, or other customers have all of its uses (`reason`: `unknown`, `used-up`); nothing was changed',
+      'the sale has not started for all, and no group of it has the `code`, or other customers have all of its uses (`reason`: `unknown`, `used-up`); nothing was changed',
     status: 403,
     title: 'The code does not open this sale',
     members: { reason: z.enum(['unknown', 'used-up']) },

@@ -72,6 +72,7 @@ export function createPurchases(context: PurchaseContext): Purchases {
   async function decideEarly(attempt: Attempt, opening: NonNullable<Opening>): Promise<Outcome> {
     if (opening !== 'ticket') {
       const presented = await present(attempt, opening.code);
+      if (presented.kind === 'ignored') return decide(attempt);
       if (presented.kind !== 'opens') return presented;
       if (presented.nowMs < presented.opensMs) return decide(attempt);
     }

@@ -194,6 +194,13 @@ describe.each([...strategies.keys()])('with %s', (name) => {
     expect(paused).toMatchObject({ problem: 'sale-not-open', body: { reason: 'paused' } });
     await patch(`${a.url}/sales/${sale.id}`, { paused: false, startsAt: inMinutes(-1) });
     expect((await buy(b.url, sale.id, 'cyd')).status).toBe(201);
+    for (const [user, code] of Object.entries({ eve: 'guess', fay: 'first', gus: 'more' }))
+      expect((await buyWith(a.url, sale.id, user, code)).status).toBe(201); // it is open for all
+    const { rows } = await stores.sql.query(
+      'SELECT sum(taken)::int AS taken FROM sale_codes WHERE sale_id = $1',
+      [sale.id],
+    );
+    expect(rows).toEqual([{ taken: 4 }]); // no further one: of cyd, ann and bob, and of dan
     await expectSound(sale.id);
   });
 
@@ -293,6 +300,8 @@ it('gives an early ticket to a customer with a code, or whose token names a grou
   }
   const withCode = await send('orders', String(ann.body.ticket), { code: 'one' });
   expect(withCode).toMatchObject({ status: 400, problem: 'invalid-request' }); // it belongs to the ticket
+  await patch(`${service.url}/sales/${sale.id}`, { startsAt: inMinutes(-1) });
+  expect((await send('tickets', await issuer.token('bob'), { code: 'one' })).status).toBe(201);
 });
 
 it('refuses a group without its limit', async () => {

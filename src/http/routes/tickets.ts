@@ -48,12 +48,15 @@ export const createTicket = tagged('Orders')('post /sales/{saleId}/tickets', 'cu
       throw tooMany(res, unpaidS, 'Too many reservations of this customer were not paid.');
     }
 
-    const opensMs =
-      code === undefined
-        ? await reads.groups.opensFor(saleId, caller.groups ?? [])
-        : await opensBy(groups, saleId, customer, code);
+    const startsMs = sale.startsAt === null ? nowMs : Date.parse(sale.startsAt);
+    let opensMs: number | null = null;
+    if (nowMs < startsMs)
+      opensMs =
+        code === undefined
+          ? await reads.groups.opensFor(saleId, caller.groups ?? [])
+          : await opensBy(groups, saleId, customer, code);
     const earlyMs = Math.max(opensMs ?? Number.POSITIVE_INFINITY, nowMs);
-    const isEarly = sale.startsAt !== null && earlyMs < Date.parse(sale.startsAt);
+    const isEarly = earlyMs < startsMs;
     const notBeforeMs = isEarly ? earlyMs : await waitingRoom.turn(sale, seed, customer, nowMs);
     const expiresMs = notBeforeMs + validMs(sale);
     ticketsIssued.inc();
@@ -65,15 +68,16 @@ export const createTicket = tagged('Orders')('post /sales/{saleId}/tickets', 'cu
   },
 });
 
-/** @throws ProblemError for a code that does not open the sale to the customer */
+/** @returns null: the sale has started since. @throws ProblemError for a code that does not open the sale to the customer */
 async function opensBy(
   groups: Pick<SaleGroups, 'present'>,
   saleId: number,
   customer: string,
   code: string,
-): Promise<number> {
+): Promise<number | null> {
   const presented = await groups.present(saleId, customer, code);
   if (presented.kind === 'opens') return presented.opensMs;
+  if (presented.kind === 'ignored') return null;
   const { reason } = presented;
   throw new ProblemError('invalid-code', invalidCode(saleId, reason), { reason });
 }

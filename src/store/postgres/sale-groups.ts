@@ -5,6 +5,7 @@
  *        │                        └─ a use is left ──▶ taken, in the same statement ──▶ the same
  *        └─ unknown, or every use is another customer's ──▶ refused; nothing is changed
  *
+ * Once the sale has started for all, no use is taken, and a code that is not theirs is ignored.
  * A use is taken by the first presentation, also before `opensAt`, and stays the customer's: repeats, and those after a lost answer, find it.
  */
 import type pg from 'pg';
@@ -29,6 +30,8 @@ export interface NewGroup extends Pick<SaleGroup, 'name' | 'opensAt'> {
 export type Presented =
   /** Milliseconds since 1970, by Postgres's clock. */
   | { readonly kind: 'opens'; readonly opensMs: number; readonly nowMs: number }
+  /** The sale has started for all, or does not exist: the code is ignored. */
+  | { readonly kind: 'ignored' }
   | { readonly kind: 'invalid-code'; readonly reason: 'unknown' | 'used-up' };
 
 export type SaleGroups = ReturnType<typeof saleGroups>;
@@ -43,18 +46,30 @@ const MS = (at: string) => `floor(extract(epoch FROM ${at}) * 1000)::float8`;
 
 // A presentation of the same customer that is in progress fails it by the key, or takes the last use: then it is tried again.
 const PRESENT = `
-  WITH known AS (
+  WITH early AS MATERIALIZED (
+    SELECT FROM sales WHERE id = $1 AND starts_at > clock_timestamp()
+  ), known AS (
     SELECT FROM sale_code_uses WHERE sale_id = $1 AND code = $2 AND user_id = $3
   ), taken AS (
-    UPDATE sale_codes SET taken = taken + 1 WHERE sale_id = $1 AND code = $2 AND taken < uses AND NOT EXISTS (SELECT FROM known)
+    UPDATE sale_codes SET taken = taken + 1
+    WHERE sale_id = $1 AND code = $2 AND taken < uses AND NOT EXISTS (SELECT FROM known) AND EXISTS (SELECT FROM early)
     RETURNING sale_id, code
   ), used AS (
     INSERT INTO sale_code_uses (sale_id, code, user_id) SELECT sale_id, code, $3 FROM taken RETURNING 1
   )
-  SELECT ${MS('g.opens_at')} AS "opensMs", ${MS('clock_timestamp()')} AS "nowMs",
+  SELECT ${MS('g.opens_at')} AS "opensMs", ${MS('clock_timestamp()')} AS "nowMs", EXISTS (SELECT FROM early) AS "isEarly",
     EXISTS (SELECT FROM known) OR EXISTS (SELECT FROM used) AS "isTheirs"
-  FROM sale_codes AS c JOIN sale_groups AS g ON g.sale_id = c.sale_id AND g.name = c.group_name WHERE c.sale_id = $1 AND c.code = $2`;
+  FROM (VALUES (1)) AS one LEFT JOIN (sale_codes AS c JOIN sale_groups AS g ON g.sale_id = c.sale_id AND g.name = c.group_name)
+    ON c.sale_id = $1 AND c.code = $2`;
 const PRESENT_TRIES = 3;
+
+interface PresentedRow {
+  /** Null: no group has the code. */
+  readonly opensMs: number | null;
+  readonly nowMs: number;
+  readonly isEarly: boolean;
+  readonly isTheirs: boolean;
+}
 
 export function saleGroups(postgres: PostgresStore) {
   const { pool } = postgres;
@@ -101,15 +116,15 @@ export function saleGroups(postgres: PostgresStore) {
     async present(saleId: number, userId: string, code: string): Promise<Presented> {
       for (let tries = 1; ; tries++) {
         try {
-          const { rows } = await pool.query<{ opensMs: number; nowMs: number; isTheirs: boolean }>({
+          const { rows } = await pool.query<PresentedRow>({
             name: 'present-code',
             text: PRESENT,
             values: [saleId, code, userId],
           });
-          const [row] = rows;
-          if (row === undefined) return { kind: 'invalid-code', reason: 'unknown' };
-          const { isTheirs, ...instants } = row;
-          if (isTheirs) return { kind: 'opens', ...instants };
+          const { opensMs, nowMs, isEarly, isTheirs } = rows[0]!;
+          if (opensMs !== null && isTheirs) return { kind: 'opens', opensMs, nowMs };
+          if (!isEarly) return { kind: 'ignored' };
+          if (opensMs === null) return { kind: 'invalid-code', reason: 'unknown' };
           if (tries > 1) return { kind: 'invalid-code', reason: 'used-up' };
         } catch (error) {
           const failure = classifyPostgresError(error);
