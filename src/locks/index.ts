@@ -159,14 +159,27 @@ export async function redlock(
   const { redis: given, onError = ignore } = options;
   if (!Array.isArray(given) || given.length < 3 || !given.every(isClient))
     throw new LockOptionsError('redis', 'an array of clients of at least three independent servers');
-  const opened = given.map((one) => open(one, onError));
+  const causes: unknown[] = []; // as in `onRedis`
+  const noted =
+    (server: number): OnError =>
+    (doing, error) => {
+      causes[server] = error;
+      onError(doing, error);
+    };
+  const opened = given.map((one, server) => open(one, noted(server)));
   const servers = opened.map(({ client }) => client);
   const tried = await Promise.allSettled(opened.map(({ connected }) => connected));
-  const down = tried.filter(({ status }) => status === 'rejected').length;
-  if (down < given.length / 2)
+  const down = tried.flatMap((one, server) =>
+    one.status === 'rejected' ? [causes[server] ?? one.reason.cause ?? one.reason] : [],
+  );
+  if (down.length < given.length / 2)
     return configured(await redlockOf.create({ openRedlock: async () => servers }), options);
   for (const server of servers) await server.close();
-  throw new LockSetupError(`${down} of the ${given.length} servers are unreachable`);
+  const cause = new AggregateError(down, [...new Set(down.map(({ message }) => message))].join('; '));
+  throw new LockSetupError(
+    `${down.length} of the ${given.length} servers are unreachable (${cause.message})`,
+    { cause },
+  );
 }
 
 function poolOf(options: OnPostgres) {

@@ -28,6 +28,7 @@ import { openIndependent } from '../support/lock-groups.ts';
 import { opened } from '../support/opened.ts';
 import { openStoresWithRedis } from '../support/stores.ts';
 
+const DOWN = 'redis://127.0.0.1:1';
 const OPTIONS = { ttlMs: 60_000, waitMs: 60_000 };
 const ONCE = { ttlMs: 60_000, waitMs: 0 };
 const stores = opened(openStoresWithRedis);
@@ -60,10 +61,20 @@ it('redlock opens while a minority is down, uses its servers once they are back,
     await quorum.close();
     await group.redis[2]!.kill();
     const refusal = () => redlock({ redis: clients() }).then(() => 'open', String);
-    await expect.poll(refusal).toContain('2 of the 3 servers are unreachable');
+    await expect.poll(refusal).toContain('2 of the 3 servers are unreachable (connect ECONNREFUSED');
   } finally {
     await group.close();
   }
+});
+
+it.each([ioredis, nodeRedis])('redlock rejects with the error of each server (%#)', async (clientOf) => {
+  const opening = redlock({ redis: [DOWN, DOWN, DOWN].map((url) => clientOf(url)) });
+  const refused = { code: 'ECONNREFUSED' };
+  await expect(opening).rejects.toMatchObject({
+    name: 'LockSetupError',
+    message: '3 of the 3 servers are unreachable (connect ECONNREFUSED 127.0.0.1:1)',
+    cause: { name: 'AggregateError', errors: [refused, refused, refused] },
+  });
 });
 
 it.each([ioredis, nodeRedis])(
@@ -71,7 +82,7 @@ it.each([ioredis, nodeRedis])(
   async (clientOf) => {
     const errors: string[] = [];
     const opening = redisLock({
-      redis: clientOf('redis://127.0.0.1:1'),
+      redis: clientOf(DOWN),
       onError: (doing) => errors.push(doing),
     });
     await expect(opening).rejects.toMatchObject({
