@@ -5,9 +5,11 @@ import { ADMIN, ANY, BODY, STORES } from '../src/http/openapi-responses.ts';
 
 interface Schema {
   readonly $ref?: string;
-  readonly properties?: Readonly<Record<string, { readonly const?: string }>>;
+  readonly properties?: Readonly<Record<string, Schema & { readonly const?: string }>>;
   readonly required?: readonly string[];
   readonly oneOf?: readonly Schema[];
+  /** Of a list. */
+  readonly items?: Schema;
 }
 interface Operation {
   readonly summary: string;
@@ -25,13 +27,18 @@ const schemas = document.components?.schemas as Readonly<Record<string, Schema>>
 const resolved = (schema: Schema): Schema =>
   schema.$ref === undefined ? schema : schemas[schema.$ref.split('/').at(-1)!]!;
 
-/** `{"userId","quantity"?}` */
-function bodyOf({ requestBody }: Operation): string[] {
-  if (requestBody === undefined) return [];
-  const { properties = {}, required = [] } = resolved(requestBody.content['application/json'].schema);
-  const members = Object.keys(properties).map((name) => `"${name}"${required.includes(name) ? '' : '?'}`);
-  return [`\`{${members.join(',')}}\``];
+/** `{"userId","quantity"?}`; of a member that is a list of objects, also their members. */
+function shapeOf(schema: Schema): string {
+  const { properties = {}, required = [] } = resolved(schema);
+  const members = Object.entries(properties).map(([name, { items }]) => {
+    const shape = items?.properties === undefined ? '' : `:[${shapeOf(items)}]`;
+    return `"${name}"${required.includes(name) ? '' : '?'}${shape}`;
+  });
+  return `{${members.join(',')}}`;
 }
+
+const bodyOf = ({ requestBody }: Operation): string[] =>
+  requestBody === undefined ? [] : [`\`${shapeOf(requestBody.content['application/json'].schema)}\``];
 
 function queryOf({ parameters = [] }: Operation): string[] {
   const names = parameters.filter((parameter) => parameter.in === 'query').map(({ name }) => name);

@@ -156,8 +156,6 @@ const AMOUNT = {
   error: `times priceCents must be at most ${limits.maxAmountCents}`,
 };
 
-const LIMIT = { path: ['maxPerCustomer'], error: 'and limitGroup need each other' };
-
 export const newSaleSchema = z
   .strictObject({
     ...terms.shape,
@@ -182,7 +180,14 @@ export const newSaleSchema = z
   })
   .refine(isOrdered, WINDOW)
   .refine((sale: Terms) => sale.priceCents * sale.maxPerOrder <= limits.maxAmountCents, AMOUNT)
-  .refine((sale: Terms) => (sale.limitGroup === null) === (sale.maxPerCustomer === null), LIMIT)
+  .refine((sale: Terms) => sale.limitGroup !== null || sale.maxPerCustomer === null, {
+    path: ['limitGroup'],
+    error: 'is required with maxPerCustomer',
+  })
+  .refine((sale: Terms) => sale.limitGroup === null || sale.maxPerCustomer !== null, {
+    path: ['maxPerCustomer'],
+    error: 'is required with limitGroup',
+  })
   .meta({ id: 'NewSale' });
 
 export const saleChangesSchema = terms
@@ -196,7 +201,17 @@ export const groupSchema = component('NewGroup', {
   name: code.meta({ example: 'members' }),
   opensAt: instant.describe('Before `startsAt` of the sale'),
   codes: z
-    .array(z.strictObject({ code, uses: units.min(1).describe('By how many customers') }))
+    .array(
+      z.strictObject(
+        { code, uses: units.min(1).describe('By how many customers') },
+        {
+          error: ({ code }) =>
+            code === 'invalid_type'
+              ? 'must be an object such as {"code":"early-7f3a","uses":100}'
+              : undefined,
+        },
+      ),
+    )
     .min(1)
     .refine(
       (codes) => new Set(codes.map((one) => one.code)).size === codes.length,

@@ -258,6 +258,11 @@ it('refuses a group that opens too late, needs tokens, or is another one than be
   expect(await add({}, (await createSale(service.url, 1)).id)).toMatchObject(invalid); // it has started
   expect(await add({ codes: undefined })).toMatchObject(invalid);
   expect(await add({ codes: [...codes, ...codes] })).toMatchObject(invalid);
+  const shape = {
+    path: 'body.codes.0',
+    message: expect.stringContaining('{"code":"early-7f3a","uses":100}'),
+  };
+  expect((await add({ codes: ['c'] })).body.errors).toEqual([shape]);
   expect((await add({}, 2_000_000)).problem).toBe('unknown-sale');
   expect((await add({})).status).toBe(201);
   for (const other of [{ opensAt: inMinutes(11) }, { codes: [{ code: 'c', uses: 2 }] }, { name: 'h' }])
@@ -307,11 +312,37 @@ it('gives an early ticket to a customer with a code, or whose token names a grou
 it('refuses a group without its limit', async () => {
   await using service = await startService({ ...envOf(stores), STRATEGY: 'group-commit', REDIS_URL: 'none' });
   const sale = { name: 'sale', stock: 1, priceCents: 1 };
-  for (const half of [{ limitGroup: 'g' }, { maxPerCustomer: 1 }])
+  for (const [half, missing, given] of [
+    [{ limitGroup: 'g' }, 'maxPerCustomer', 'limitGroup'],
+    [{ maxPerCustomer: 1 }, 'limitGroup', 'maxPerCustomer'],
+  ] as const)
     expect(await post(`${service.url}/sales`, { ...sale, ...half })).toMatchObject({
-      status: 400,
-      problem: 'invalid-request',
+      ...{ status: 400, problem: 'invalid-request' },
+      body: { errors: [{ path: `body.${missing}`, message: `is required with ${given}` }] },
     });
+});
+
+it('names the one cause for which it refuses a change of a sale, or a place in the waitlist', async () => {
+  await using service = await startService({ ...envOf(stores), STRATEGY: 'group-commit', REDIS_URL: 'none' });
+  const { id } = await createSale(service.url, 1, { startsAt: inMinutes(60), endsAt: inMinutes(90) });
+  const change = async (to: object) => (await patch(`${service.url}/sales/${id}`, to)).body.detail;
+  expect(await change({ startsAt: inMinutes(100) })).toMatch(/would end before it starts: [^,]+\.$/);
+  expect(await change({ maxPerCustomer: 1 })).toMatch(
+    /would have one of limitGroup and maxPerCustomer [^,]+\.$/,
+  );
+  expect(await change({ priceCents: 100_000_000, maxPerOrder: 100 })).toMatch(
+    /would have orders of more than \d+/,
+  );
+  const join = async () => (await post(`${service.url}/sales/${id}/waitlist`, { userId: 'ann' })).body;
+  const refused = (detail: string) => ({
+    type: '/problems/not-sold-out',
+    detail: expect.stringContaining(detail),
+  });
+  expect(await join()).toMatchObject(refused('has not started'));
+  await patch(`${service.url}/sales/${id}`, { startsAt: null, paused: true });
+  expect(await join()).toMatchObject(refused('is paused'));
+  await patch(`${service.url}/sales/${id}`, { paused: false });
+  expect(await join()).toMatchObject(refused('buy, or join again'));
 });
 
 it('has no limit of a customer with CONFIRM=accepted, and does not start while a sale has one', async () => {

@@ -2,7 +2,7 @@
 import * as z from 'zod';
 import { limits } from '../../config/limits.ts';
 import type { Sale } from '../../domain/sale.ts';
-import type { SaleChanges } from '../../store/postgres/sales.ts';
+import type { RefusedChange, SaleChanges } from '../../store/postgres/sales.ts';
 import type { Strategy } from '../../strategies/strategy.ts';
 import * as a from '../answer-schemas.ts';
 import { json, location, nextPage } from '../openapi-responses.ts';
@@ -43,6 +43,15 @@ function refuseHold(
   if (waitlist === 'hold' && mirror !== null)
     throw new ProblemError('not-supported', '`waitlist: hold` needs a strategy that decides in Postgres.');
 }
+
+const REFUSED_CHANGE: Readonly<Record<RefusedChange, string>> = {
+  'ends-before-start': 'would end before it starts: endsAt must be later than startsAt',
+  'too-dear': `would have orders of more than ${limits.maxAmountCents}, its maxPerOrder times its priceCents`,
+  'half-limit': 'would have one of limitGroup and maxPerCustomer without the other',
+  'group-fixed':
+    'has active orders, which are counted in its limitGroup. Change maxPerCustomer alone, or cancel them first',
+  'currency-fixed': 'has orders, whose amounts are in its currency',
+};
 
 export const saleRoutes = {
   listSales: sale('get /sales', 'anyone', {
@@ -93,19 +102,8 @@ export const saleRoutes = {
       refuseHold(strategy, body);
       const sale = await sales.change(saleId, body as SaleChanges);
       if (sale === null) throw unknownSale(saleId);
-      if (sale === 'currency-fixed')
-        throw new ProblemError(
-          'invalid-request',
-          `Sale ${saleId} has orders, whose amounts are in its currency.`,
-        );
-      if (sale === 'group-fixed') {
-        const detail = `Sale ${saleId} has active orders, which are counted in its limitGroup. Change maxPerCustomer alone.`;
-        throw new ProblemError('invalid-request', detail);
-      }
-      if (sale === 'invalid') {
-        const detail = `Sale ${saleId} would end before it begins, an order would cost more than ${limits.maxAmountCents}, or it would have one of limitGroup and maxPerCustomer only.`;
-        throw new ProblemError('invalid-request', detail);
-      }
+      if (typeof sale === 'string')
+        throw new ProblemError('invalid-request', `Sale ${saleId} ${REFUSED_CHANGE[sale]}.`);
       try {
         await strategy.setTerms?.(sale);
       } catch (error) {

@@ -17,6 +17,12 @@ const sale = tagged('Sales');
 const notWaiting = (userId: string, saleId: number) =>
   new ProblemError('not-found', `${userId} is not on the waitlist of sale ${saleId}.`);
 
+const NOT_SOLD_OUT = {
+  'units-left': 'has as many units left, or orders that are being committed: buy, or join again',
+  'not-started': 'has not started, and has as many units: join when they are sold',
+  paused: 'is paused, and has as many units left: join when they are sold',
+};
+
 /** @throws ProblemError for a sale that does not exist */
 async function existing(reads: Reads, saleId: number): Promise<void> {
   if (saleId > limits.maxSaleId) throw unknownSale(saleId);
@@ -41,11 +47,8 @@ export const waitlistRoutes = {
       if (result === null) throw unknownSale(saleId);
       if (result === 'ended')
         throw new ProblemError('sale-not-open', `Sale ${saleId} has ended.`, { reason: result });
-      if (result === 'units-left')
-        throw new ProblemError(
-          'not-sold-out',
-          `Sale ${saleId} has as many units left, or orders that are being committed: buy, or join again.`,
-        );
+      if (typeof result === 'string')
+        throw new ProblemError('not-sold-out', `Sale ${saleId} ${NOT_SOLD_OUT[result]}.`);
       if (result.kind === 'over-limit')
         throw new ProblemError(
           'invalid-request',

@@ -90,8 +90,7 @@ export function saleTable(postgres: PostgresStore, currency: string, paymentWind
     },
     /**
      * Changes a sale, at once for every statement that locks its row afterwards.
-     * @returns null when it does not exist; `invalid`: its window would end before it begins, an order be too dear, or it would have one of the
-     *   group and its limit; `currency-fixed`: it has orders; `group-fixed`: it has active ones, which are counted in its group
+     * @returns null when it does not exist; what `BOUNDS` says, and nothing was changed
      */
     async change(saleId: number, changes: SaleChanges) {
       const names = (Object.keys(CHANGEABLE) as (keyof typeof CHANGEABLE)[]).filter(
@@ -251,13 +250,25 @@ async function writeTexts(db: Db, saleId: number, given: GivenTexts): Promise<Pa
   return rows[0]!;
 }
 
-const BOUNDS: Readonly<Record<string, 'invalid' | 'currency-fixed' | 'group-fixed'>> = {
-  sales_window_in_order: 'invalid',
-  sales_amount_bounded: 'invalid',
-  sales_limit_complete: 'invalid',
+/** Constraints of `sales`, and the change that each refuses. */
+const BOUNDS: Readonly<Record<string, RefusedChange>> = {
+  sales_window_in_order: 'ends-before-start',
+  sales_amount_bounded: 'too-dear',
+  sales_limit_complete: 'half-limit',
   sales_group_fixed: 'group-fixed',
   sales_currency_fixed: 'currency-fixed',
 };
+
+export type RefusedChange =
+  | 'ends-before-start'
+  /** An order of `maxPerOrder` units. */
+  | 'too-dear'
+  /** One of the group and its limit. */
+  | 'half-limit'
+  /** It has active orders, which are counted in its group. */
+  | 'group-fixed'
+  /** It has orders. */
+  | 'currency-fixed';
 
 /** `stateOf` in SQL. */
 const STATE = `CASE WHEN ends_at <= now() THEN 'ended' WHEN paused THEN 'paused' WHEN starts_at > now() THEN 'scheduled'

@@ -32,8 +32,10 @@ export interface WaitlistEntry {
 export type Joined =
   /** `waits`: the customer waited already, and keeps the place. */
   | { readonly kind: 'joined' | 'waits'; readonly entry: WaitlistEntry }
-  /** So many are free. */
+  /** So many are free; `not-started`, `paused`: of a sale that does not sell now. */
   | 'units-left'
+  | 'not-started'
+  | 'paused'
   | 'ended'
   | { readonly kind: 'over-limit'; readonly maxPerOrder: number }
   /** There is no such sale. */
@@ -102,14 +104,18 @@ export function createWaitlist({ pool }: Pick<PostgresStore, 'pool'>, isMirrored
     saleId: number,
     quantity: number,
   ): Promise<Exclude<Joined, { readonly entry: unknown }>> {
-    const { rows } = await pool.query<{ ended: boolean | null; maxPerOrder: number }>(
-      'SELECT ends_at <= clock_timestamp() AS ended, max_per_order AS "maxPerOrder" FROM sales WHERE id = $1',
+    const { rows } = await pool.query<{
+      state: 'ended' | 'not-started' | 'paused' | null;
+      maxPerOrder: number;
+    }>(
+      `SELECT CASE WHEN ends_at <= clock_timestamp() THEN 'ended' WHEN starts_at > clock_timestamp() THEN 'not-started'
+         WHEN paused THEN 'paused' END AS state, max_per_order AS "maxPerOrder" FROM sales WHERE id = $1`,
       [saleId],
     );
     if (rows[0] === undefined) return null;
-    const { ended, maxPerOrder } = rows[0];
-    if (ended) return 'ended';
-    return quantity > maxPerOrder ? { kind: 'over-limit', maxPerOrder } : 'units-left';
+    const { state, maxPerOrder } = rows[0];
+    if (state === 'ended') return state;
+    return quantity > maxPerOrder ? { kind: 'over-limit', maxPerOrder } : (state ?? 'units-left');
   }
 
   return {
