@@ -17,6 +17,7 @@ import {
   nameOf,
   PARSE,
   PARSED,
+  Prepared,
   QUERY,
   SYNC,
   simpleQuery,
@@ -27,10 +28,12 @@ import {
 import { real, virtual } from './virtual.ts';
 
 /** Real time that a statement may take before pg_locks is read. */
-const PROMPT_MS = 2;
+const PROMPT_MS = 1;
 
 export interface PostgresControl {
   readonly sql: pg.Pool;
+  /** For what is read often. */
+  readonly own: Connection;
   /** Its Unix-domain socket, which is faster than TCP. */
   readonly path: string;
   /** Whether commits wait for a standby. */
@@ -77,8 +80,12 @@ export class PostgresBackends {
   /** Receives the replies of statements that have waited. */
   answered: (link: Link, request: Request, reply: Reply) => Promise<void> = async () => {};
 
+  readonly #waits: Prepared;
+
   constructor(control: PostgresControl) {
     this.#control = control;
+    const text = control.isSynchronous ? `${WAITING} UNION ALL ${REPLICATING}` : WAITING;
+    this.#waits = new Prepared(control.own, 'waits', text);
   }
 
   /** A connection for a link. @param startup the client's first message, with its parameters */
@@ -86,14 +93,7 @@ export class PostgresBackends {
     const key = startup.toString('latin1');
     const idle = this.#idle.get(key)?.pop();
     if (idle !== undefined) return idle;
-    const socket = real.createConnection(this.#control.path);
-    const connection = new Connection(socket);
-    const greeting = await connection.ask(startup);
-    if (greeting === 'ended') throw new Error('the Postgres of the explorer refuses a connection');
-    connection.greeting = greeting;
-    for (const message of messagesIn(greeting))
-      if (message[0] === 0x4b) connection.pid = message.readInt32BE(5);
-    return connection;
+    return Connection.open(this.#control.path, startup);
   }
 
   give(startup: Buffer, connection: Connection): void {
@@ -276,11 +276,8 @@ export class PostgresBackends {
 
   /** What waits, by the id of its process: for a lock, or a commit for the standby. */
   async #waiting(): Promise<ReadonlyMap<number, 'lock' | 'commit'>> {
-    const { sql, isSynchronous } = this.#control;
-    const { rows } = await sql.query<{ pid: number; what: 'lock' | 'commit' }>(
-      isSynchronous ? `${WAITING} UNION ALL ${REPLICATING}` : WAITING,
-    );
-    return new Map(rows.map(({ pid, what }) => [pid, what]));
+    const rows = await this.#waits.rows();
+    return new Map(rows.map(([pid, what]) => [Number(pid), what as 'lock' | 'commit']));
   }
 }
 

@@ -1,11 +1,15 @@
 /** A connection of a real Postgres, and what is read of its protocol. */
 import type { Socket } from 'node:net';
+import { real } from './virtual.ts';
 
 const READY = 0x5a; // 'Z'
 export const PARSE = 0x50; // 'P'
 export const BIND = 0x42; // 'B'
 export const QUERY = 0x51; // 'Q'
 export const SYNC = 0x53; // 'S'
+const KEY_DATA = 0x4b; // 'K'
+const EXECUTE = 0x45; // 'E'
+const DATA_ROW = 0x44; // 'D'
 export const TERMINATE = 0x58; // 'X'
 export const PARSED = Buffer.from([0x31, 0, 0, 0, 4]);
 export const IDLE = 0x49; // 'I'
@@ -38,7 +42,7 @@ export class Connection {
   hasEnded = false;
   readonly ended: Promise<void>;
 
-  constructor(socket: Socket) {
+  private constructor(socket: Socket) {
     this.#socket = socket;
     socket.on('data', (chunk: Buffer) => this.#receive(chunk));
     this.ended = new Promise((resolve) => {
@@ -50,6 +54,17 @@ export class Connection {
       socket.on('error', end);
       socket.on('close', end);
     });
+  }
+
+  /** @param path of the server's Unix-domain socket @param startup the first message @throws when the server refuses */
+  static async open(path: string, startup: Buffer): Promise<Connection> {
+    const connection = new Connection(real.createConnection(path));
+    const greeting = await connection.ask(startup);
+    if (greeting === 'ended') throw new Error('the Postgres of the explorer refuses a connection');
+    connection.greeting = greeting;
+    for (const message of messagesIn(greeting))
+      if (message[0] === KEY_DATA) connection.pid = message.readInt32BE(5);
+    return connection;
   }
 
   /** @returns the reply up to "ready" */
@@ -93,6 +108,49 @@ export function message(type: number, ...parts: readonly Buffer[]): Buffer {
   head[0] = type;
   head.writeInt32BE(4 + parts.reduce((sum, { length }) => sum + length, 0), 1);
   return Buffer.concat([head, ...parts]);
+}
+
+/** The first message of a connection. */
+export function startup(parameters: Readonly<Record<string, string>>): Buffer {
+  const pairs = Object.entries(parameters).flat();
+  const body = Buffer.from(`\0\x03\0\0${pairs.map((one) => `${one}\0`).join('')}\0`);
+  const length = Buffer.alloc(4);
+  length.writeInt32BE(4 + body.length);
+  return Buffer.concat([length, body]);
+}
+
+/** A statement of the explorer itself, without parameters: prepared once, on a connection that runs nothing else at that time. */
+export class Prepared {
+  readonly #connection: Connection;
+  #parse: Buffer;
+  readonly #run: Buffer;
+
+  /** @param name among the statements of the connection */
+  constructor(connection: Connection, name: string, text: string) {
+    this.#connection = connection;
+    this.#parse = message(PARSE, Buffer.from(`${name}\0${text}\0\0\0`));
+    // An unnamed portal, no parameters, results as text, all rows.
+    const bind = message(BIND, Buffer.from(`\0${name}\0\0\0\0\0\0\0`));
+    this.#run = Buffer.concat([bind, message(EXECUTE, Buffer.alloc(5)), message(SYNC)]);
+  }
+
+  /** @returns the columns of each row. @throws when the connection has ended */
+  async rows(): Promise<readonly (readonly string[])[]> {
+    const reply = await this.#connection.ask(Buffer.concat([this.#parse, this.#run]));
+    this.#parse = Buffer.alloc(0); // it is prepared
+    if (reply === 'ended') throw new Error('the Postgres of the explorer has ended a connection');
+    return [...messagesIn(reply)].filter(([type]) => type === DATA_ROW).map(columnsOf);
+  }
+}
+
+/** No column is null. */
+function columnsOf(row: Buffer): string[] {
+  let at = 7;
+  return Array.from({ length: row.readInt16BE(5) }, () => {
+    const from = at + 4;
+    at = from + row.readInt32BE(at);
+    return row.toString('utf8', from, at);
+  });
 }
 
 export const simpleQuery = (text: string): Buffer => message(QUERY, Buffer.from(`${text}\0`));

@@ -16,6 +16,7 @@ import { temporaryFolder } from '../kit/temporary-folder.ts';
 import { buildClock } from '../servers/open.ts';
 import { MIGRATED, startPostgres } from '../servers/postgres-folder.ts';
 import { PostgresBackends } from './postgres-backends.ts';
+import { Connection, Prepared, startup } from './postgres-connection.ts';
 import { RedisBackends, redisCommand, withIdentity } from './redis-backends.ts';
 import { ADD_SALES, COPY, EMPTY, LOADED, RESERVATIONS, SCHEMA } from './server-texts.ts';
 import { STANDBY, Standby } from './standby.ts';
@@ -153,12 +154,15 @@ async function openPostgres({ folder, sockets, environment, isSynchronous }: Ope
     options: '-c session_replication_role=replica -c synchronous_commit=local',
   });
   const path = join(sockets, `.s.PGSQL.${server.port}`);
-  const backends = new PostgresBackends({ sql, path, isSynchronous });
-  const standby = isSynchronous ? await openStandby(sql, path, new URL(url).username, backends) : null;
+  const user = new URL(url).username;
+  const own = await Connection.open(path, startup({ user, database: 'explore' }));
+  const backends = new PostgresBackends({ sql, own, path, isSynchronous });
+  const standby = isSynchronous ? await openStandby({ sql, own, path, user }, backends) : null;
   return {
     ...{ sql, backends, standby, databaseUrl: new URL(serviceUrlOf(url)) },
     async end() {
       standby?.end();
+      own.end();
       await sql.end();
       await server.kill();
     },
@@ -227,15 +231,20 @@ function together(
   };
 }
 
+interface Primary {
+  readonly sql: pg.Pool;
+  readonly own: Connection;
+  readonly path: string;
+  readonly user: string;
+}
+
 async function openStandby(
-  sql: pg.Pool,
-  path: string,
-  user: string,
+  { sql, own, path, user }: Primary,
   backends: PostgresBackends,
 ): Promise<StandbyControl & { end(): void }> {
-  const lsnOf = async () =>
-    (await sql.query<{ lsn: string }>('SELECT pg_current_wal_lsn() AS lsn')).rows[0]!.lsn;
-  const [high, low] = (await lsnOf()).split('/');
+  const lsn = new Prepared(own, 'lsn', 'SELECT pg_current_wal_lsn()');
+  const lsnOf = async () => (await lsn.rows())[0]![0]!.split('/');
+  const [high, low] = await lsnOf();
   // From the beginning of a page.
   const from = `${high}/${(Number.parseInt(low!, 16) & ~0x1fff).toString(16)}`;
   const connection = await Standby.connect(path, user, from, () => backends.logged());
@@ -249,7 +258,7 @@ async function openStandby(
   let isBehind = false;
   const confirm = async () => {
     isBehind = false;
-    const [before, after] = (await lsnOf()).split('/').map((part) => BigInt(`0x${part}`));
+    const [before, after] = (await lsnOf()).map((part) => BigInt(`0x${part}`));
     await backends.replicated(() => connection.confirm((before! << 32n) | after!));
   };
   const isKnown = `SELECT FROM pg_stat_replication WHERE sync_state = 'sync'`;

@@ -3,6 +3,7 @@
  * What it would have after a promotion is a copy of the tables: see `explore.save()` in servers.ts.
  */
 import type { Socket } from 'node:net';
+import { startup } from './postgres-connection.ts';
 import { real } from './virtual.ts';
 
 /** Its name in synchronous_standby_names. */
@@ -29,10 +30,7 @@ export class Standby {
    */
   static async connect(path: string, user: string, lsn: string, logged: () => void): Promise<Standby> {
     const socket = real.createConnection(path);
-    const startup = Buffer.from(
-      `\0\x03\0\0user\0${user}\0replication\0true\0application_name\0${STANDBY}\0\0`,
-    );
-    socket.write(Buffer.concat([lengthOf(startup), startup]));
+    socket.write(startup({ user, replication: 'true', application_name: STANDBY }));
     await received(socket, READY);
     const query = Buffer.from(`START_REPLICATION PHYSICAL ${lsn}\0`);
     socket.write(Buffer.concat([Buffer.from([QUERY]), lengthOf(query), query]));
