@@ -134,7 +134,7 @@ describe("the audit's reader", () => {
     const saleId = await makeSale(5, []);
     const store = await openRedis(stores.redisUrl, () => {});
     const postgres = openPostgres(stores.databaseUrl, () => {});
-    const { epoch } = await redisEpochs(store, postgres).fresh('any');
+    const { epoch } = await redisEpochs(store, postgres).fresh('any', 1);
     await Promise.all([store.close(), postgres.close()]);
     await stores.sql.query('UPDATE sales SET mirror_epoch = $2 WHERE id = $1', [saleId, epoch]);
     await redis.hset(`stampede:{sale:${saleId}}:state`, { remaining: 3, epoch });

@@ -48,6 +48,9 @@ export interface Buyer {
 
 /** Buyers per page. */
 const PAGE = 1_000;
+/** A page of the buyers of a sale. */
+const BUYERS = `SELECT user_id AS "userId", id AS "orderId", quantity FROM orders
+  WHERE sale_id = $1 AND user_id > $2 AND ${ACTIVE} ORDER BY user_id LIMIT $3`;
 
 export function orderTable(postgres: PostgresStore) {
   const { pool } = postgres;
@@ -161,24 +164,17 @@ export function orderTable(postgres: PostgresStore) {
       use: (buyers: AsyncIterable<readonly Buyer[]>) => Promise<T>,
     ) {
       const before = postgres.timeline();
-      const read = await inSnapshot(pool, async (client) => {
-        type Row = VersionedTerms & { remaining: number; restocks: string[]; known: string[] };
-        const { rows } = await client.query<Row>(
-          `SELECT stock - sold AS remaining, ${TERMS}, ARRAY(SELECT id::text FROM orders WHERE id = ANY($2::uuid[])) AS known,
-             ARRAY(SELECT id::text FROM mirror_outbox WHERE sale_id = $1 AND change = 'restock') AS restocks
-           FROM sales WHERE id = $1`,
-          [saleId, orderIds],
-        );
-        const { remaining, restocks, known, ...terms } = rows[0]!;
-        return {
-          remaining,
-          terms: fromRow<VersionedTerms>(terms),
-          /** Numbers of the restocks that `remaining` includes and Redis has not applied. */
-          restocks,
-          known: new Set(known),
-          value: await use(buyersOf(client, saleId)),
-        };
-      });
+      const readWith = async (db: Pick<pg.Pool, 'query'>, { buyers, ...read }: MirrorState) => {
+        return { ...read, value: await use(buyersOf(db, saleId, buyers)) };
+      };
+      const first = await stateOf(pool, saleId, orderIds);
+      // One statement sees one instant; more pages need a transaction.
+      const read =
+        first.buyers.length < PAGE
+          ? await readWith(pool, first)
+          : await inSnapshot(pool, async (client) => {
+              return readWith(client, await stateOf(client, saleId, orderIds));
+            });
       // Their reservations are removed, and nothing else would know them if the standby lacked them.
       if (read.known.size > 0) await postgres.replicated(before);
       return read;
@@ -186,16 +182,38 @@ export function orderTable(postgres: PostgresStore) {
   };
 }
 
-async function* buyersOf(db: Pick<pg.Pool, 'query'>, saleId: number): AsyncGenerator<readonly Buyer[]> {
-  let after = '';
-  for (;;) {
-    const { rows } = await db.query<{ user_id: string; id: string; quantity: number }>(
-      `SELECT user_id, id, quantity FROM orders WHERE sale_id = $1 AND user_id > $2 AND ${ACTIVE} ORDER BY user_id LIMIT $3`,
-      [saleId, after, PAGE],
-    );
-    if (rows.length > 0)
-      yield rows.map((row) => ({ userId: row.user_id, orderId: row.id, quantity: row.quantity }));
-    if (rows.length < PAGE) return;
-    after = rows.at(-1)!.user_id;
+type MirrorState = Awaited<ReturnType<typeof stateOf>>;
+
+/** What a load of the mirror needs, with the first page of buyers. */
+async function stateOf(db: Pick<pg.Pool, 'query'>, saleId: number, orderIds: readonly string[]) {
+  type Row = VersionedTerms & { remaining: number; restocks: string[]; known: string[]; buyers: Buyer[] };
+  const { rows } = await db.query<Row>(
+    `SELECT stock - sold AS remaining, ${TERMS}, ARRAY(SELECT id::text FROM orders WHERE id = ANY($4::uuid[])) AS known,
+       ARRAY(SELECT id::text FROM mirror_outbox WHERE sale_id = $1 AND change = 'restock') AS restocks,
+       (SELECT coalesce(json_agg(page), '[]') FROM (${BUYERS}) AS page) AS buyers
+     FROM sales WHERE id = $1`,
+    [saleId, '', PAGE, orderIds],
+  );
+  const { remaining, restocks, known, buyers, ...terms } = rows[0]!;
+  return {
+    remaining,
+    terms: fromRow<VersionedTerms>(terms),
+    /** Numbers of the restocks that `remaining` includes and Redis has not applied. */
+    restocks,
+    known: new Set(known),
+    buyers,
+  };
+}
+
+/** @param first the first page, if it is known */
+async function* buyersOf(
+  db: Pick<pg.Pool, 'query'>,
+  saleId: number,
+  first: readonly Buyer[] | null = null,
+): AsyncGenerator<readonly Buyer[]> {
+  const after = async (userId: string) => (await db.query<Buyer>(BUYERS, [saleId, userId, PAGE])).rows;
+  for (let page = first ?? (await after('')); ; page = await after(page.at(-1)!.userId)) {
+    if (page.length > 0) yield page;
+    if (page.length < PAGE) return;
   }
 }

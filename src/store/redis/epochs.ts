@@ -46,6 +46,9 @@ interface Found {
   readonly confirmed: Set<number>;
 }
 
+/** `loadedIn`: the epoch in which a sale was last loaded, according to Postgres; null: it never was. */
+type FoundNow = Found & { readonly loadedIn: number | null };
+
 export type FoundServer = Pick<Found, 'epoch' | 'connections' | 'confirmed'>;
 
 export function redisEpochs(
@@ -61,29 +64,33 @@ export function redisEpochs(
     return rows[0]!.timeline;
   }
 
-  async function find(server: RedisServer, isFresh = false): Promise<Found> {
+  /** @param saleId reads the epochs now, and `loadedIn` of this sale */
+  async function find(server: RedisServer, saleId: number | null = null): Promise<FoundNow> {
     const { connections } = server;
     const { identity, isReplica } = await identify(server);
     if (isReplica)
       throw new FailureError('redis', 'unavailable', 'redis-readonly', 'this server is a replica');
     const before = found.get(server);
-    const isSame = !isFresh && before?.identity === identity && before.timeline === timeline;
-    const { epoch, ...rest } = isSame ? before : await epochOf(identity);
+    const isSame = saleId === null && before?.identity === identity && before.timeline === timeline;
+    const { epoch, loadedIn, ...rest } = isSame
+      ? { ...before, loadedIn: null }
+      : await epochOf(identity, saleId);
     const last = found.get(server); // another search may have ended meanwhile, and its sales be confirmed
     const isKept = last?.connections === connections && last.epoch === epoch;
     const confirmed = isKept ? last.confirmed : new Set<number>();
     const now = { ...rest, epoch, connections, confirmed };
     found.set(server, now);
-    return now;
+    return { ...now, loadedIn };
   }
 
-  async function epochOf(identity: string): Promise<Omit<Found, 'connections' | 'confirmed'>> {
+  async function epochOf(identity: string, saleId: number | null) {
     // The update changes nothing; it makes RETURNING yield the row that another process wrote.
-    const { rows } = await pool.query<Pick<Found, 'timeline' | 'epoch' | 'retired'>>(
+    const { rows } = await pool.query<Pick<FoundNow, 'timeline' | 'epoch' | 'retired' | 'loadedIn'>>(
       `INSERT INTO redis_epochs (incarnation) VALUES (concat_ws(' ', $1::text, ${TIMELINE}))
        ON CONFLICT (incarnation) DO UPDATE SET incarnation = excluded.incarnation
-       RETURNING right(incarnation, 8) AS timeline, epoch, retired`,
-      [identity],
+       RETURNING right(incarnation, 8) AS timeline, epoch, retired,
+         (SELECT mirror_epoch FROM sales WHERE id = $2) AS "loadedIn"`,
+      [identity, saleId],
     );
     timeline = rows[0]!.timeline;
     return { identity, ...rows[0]! };
@@ -125,16 +132,22 @@ export function redisEpochs(
       const now = this.foundOf(key);
       return now?.epoch === epoch && now.connections === connections;
     },
-    /** The same as `current`, read from Redis and Postgres now, with the latest earlier epochs of this server that were renewed. */
-    fresh: (key: string) => find(serverOf(key), true),
-    /** Ends this epoch of the server that has a key, unless another process has. @returns the new one @throws as `current` does */
-    async renew(key: string, epoch: number): Promise<number> {
+    /**
+     * The same as `current`, read from Redis and Postgres now, with the latest earlier epochs of this server that were renewed.
+     * @param saleId whose `loadedIn` is read in the same statement
+     */
+    fresh: (key: string, saleId: number) => find(serverOf(key), saleId),
+    /**
+     * Ends this epoch of the server that has a key, unless another process has.
+     * @param saleId a sale that is loaded there @returns the new one @throws as `current` does
+     */
+    async renew(key: string, epoch: number, saleId: number): Promise<number> {
       await pool.query(
         `UPDATE redis_epochs SET epoch = DEFAULT, first_seen_at = DEFAULT,
            retired = (array_append(retired, epoch))[greatest(1, cardinality(retired) + 2 - $2):] WHERE epoch = $1`,
         [epoch, limits.retiredEpochs],
       );
-      return (await this.fresh(key)).epoch;
+      return (await this.fresh(key, saleId)).epoch;
     },
     /**
      * Forgets the epoch of the server that has a key, because a sale there was loaded in another one: by a process that found the server

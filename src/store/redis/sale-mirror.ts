@@ -135,8 +135,7 @@ export function createSaleMirror(
       const all = keys(sale.id);
       for (let tries = 0; tries < LOAD_TRIES; tries++) {
         // When one of two processes does not know of a promotion yet, the other decides.
-        const { epoch: found, retired } = await epochs.fresh(all.state);
-        const before = (await orders.loadedIn([sale.id])).get(sale.id) ?? null;
+        const { epoch: found, retired, loadedIn: before } = await epochs.fresh(all.state, sale.id);
         // A copy of this epoch, from before the sale was loaded elsewhere, lacks what happened there; and the customer of a reservation in
         // it may have been refused there. So the epoch does not come back: no such reservation is committed. The copy is left before the
         // snapshot: with CONFIRM=accepted its orders are committed in any epoch, and what is acknowledged meanwhile must stay reserved.
@@ -147,7 +146,7 @@ export function createSaleMirror(
         const isOver = isCurrent ? copy < 0 || (before ?? found) !== found : retired.includes(Math.abs(copy));
         const isLeft = isOver || (keepsReservations && !isCurrent);
         if (isLeft && copy > 0) await invalidate(sale.id, copy);
-        const epoch = isOver && isCurrent ? await epochs.renew(all.state, found) : found;
+        const epoch = isOver && isCurrent ? await epochs.renew(all.state, found, sale.id) : found;
         // A load that marks the sale and does not finish leaves a copy that is still the last one, under another epoch. It says so before.
         const isLast = Math.abs(copy) === before || begun !== null;
         if (keepsReservations && isLast && copy !== 0 && copy !== epoch)
