@@ -6,6 +6,7 @@ import type { SoldOutSource } from './sold-out-latch.ts';
 
 /** Scripts publish returned units here; the message is the key of the sale's state. */
 const CHANNEL = 'stampede:generations';
+const NOTHING: ReadonlyMap<number, number> = new Map();
 /** Customers read in one command. */
 const PAGE = 1_000;
 
@@ -19,11 +20,12 @@ export function soldOutInRedis(
   mirror: Pick<SaleMirror, 'keys' | 'loadedIn' | 'soldOut'>,
 ): SoldOutSource {
   return {
-    async states(saleIds) {
+    async states(saleIds, isFinal) {
       const keys = saleIds.map((id) => mirror.keys(id).state);
       const copies = await Promise.all(keys.map((key) => epochs.current(key)));
       const replies = await mirror.soldOut(saleIds);
-      const loadedIn = await mirror.loadedIn(saleIds);
+      // Another copy has another generation: each load gives one.
+      const loadedIn = isFinal ? await mirror.loadedIn(saleIds) : NOTHING;
       return replies.map((reply, i) => {
         const { epoch } = copies[i]!;
         const isStale = !epochs.isStill(keys[i]!, copies[i]!); // of a Redis that was replaced meanwhile

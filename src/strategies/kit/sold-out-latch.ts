@@ -19,8 +19,12 @@ import { BloomFilter } from './bloom-filter.ts';
 
 /** Where the sales are. */
 export interface SoldOutSource {
-  /** For each sale its state; null: a unit is free, or the sale is not open. @throws what the store throws */
-  states(saleIds: readonly number[]): Promise<readonly (SoldOut | null)[]>;
+  /**
+   * For each sale its state; null: a unit is free, or the sale is not open.
+   * @param isFinal false: only its generation counts, which a later call that is final compares
+   * @throws what the store throws
+   */
+  states(saleIds: readonly number[], isFinal: boolean): Promise<readonly (SoldOut | null)[]>;
   /** The customers with an order, in pages. Those that were there throughout are among them. */
   customers(saleId: number): AsyncIterable<readonly string[]>;
   /** Calls back when units of a sale have returned. Absent: the next confirmation notices it. @returns a function that ends it */
@@ -112,9 +116,9 @@ class Latch implements KnownSoldOut {
     this.#stopListening?.();
   }
 
-  async #states(saleIds: readonly number[]): Promise<readonly (Confirmed | null)[]> {
+  async #states(saleIds: readonly number[], isFinal = true): Promise<readonly (Confirmed | null)[]> {
     const askedMs = performance.now();
-    const states = await this.#source.states(saleIds);
+    const states = await this.#source.states(saleIds, isFinal);
     return states.map(
       (state) =>
         state && {
@@ -125,7 +129,7 @@ class Latch implements KnownSoldOut {
   }
 
   async #arm(saleId: number, arming: { readonly isForgotten: boolean }): Promise<void> {
-    const [before] = await this.#states([saleId]);
+    const [before] = await this.#states([saleId], false);
     if (!before) return;
     const users: string[] = [];
     for await (const page of this.#source.customers(saleId)) users.push(...page);
