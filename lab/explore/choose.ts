@@ -17,8 +17,8 @@ export interface Event {
   readonly age: number;
   /** How often it is chosen, compared with others. */
   readonly weight: number;
-  /** When a timer is due. */
-  readonly dueMs?: number;
+  /** When a timer is due; 0: it is none. */
+  readonly dueMs: number;
   run(): Promise<void>;
 }
 

@@ -309,17 +309,17 @@ export class PostgresBackend implements Backend {
       this.#pending = Buffer.from(this.#pending.subarray(length));
       found.push({ bytes: this.#startup, name: 'connect' });
     }
+    const pending = this.#pending;
     let from = 0;
-    let end = 0;
-    for (const message of messagesIn(this.#pending)) {
-      end += message.length;
-      const [type] = message;
+    for (let at = 0; at + 5 <= pending.length; ) {
+      const type = pending[at];
+      at += 1 + pending.readInt32BE(at + 1);
       if (type !== SYNC && type !== QUERY && type !== TERMINATE) continue;
-      const unit = Buffer.from(this.#pending.subarray(from, end));
+      const unit = pending.subarray(from, at);
       found.push({ bytes: unit, name: nameOf(unit) });
-      from = end;
+      from = at;
     }
-    this.#pending = Buffer.from(this.#pending.subarray(from));
+    this.#pending = pending.subarray(from);
     return found;
   }
 

@@ -81,18 +81,17 @@ export class Connection {
   }
 
   #receive(chunk: Buffer): void {
-    this.#received = this.#received.length === 0 ? chunk : Buffer.concat([this.#received, chunk]);
-    let end = 0;
-    for (const message of messagesIn(this.#received)) {
-      if (end + message.length > this.#received.length) return;
-      if (message.length < 1 + message.readInt32BE(1)) return;
-      end += message.length;
-      if (message[0] !== READY) continue;
-      this.status = message[5]!;
-      const reply = Buffer.from(this.#received.subarray(0, end));
-      this.#received = Buffer.from(this.#received.subarray(end));
-      this.#settle(reply);
-      return;
+    const bytes = this.#received.length === 0 ? chunk : Buffer.concat([this.#received, chunk]);
+    this.#received = bytes;
+    for (let at = 0; at + 5 <= bytes.length; ) {
+      const end = at + 1 + bytes.readInt32BE(at + 1);
+      if (end > bytes.length) return;
+      if (bytes[at] === READY) {
+        this.status = bytes[at + 5]!;
+        this.#received = bytes.subarray(end);
+        return this.#settle(bytes.subarray(0, end));
+      }
+      at = end;
     }
   }
 
@@ -163,22 +162,27 @@ export function withStatement(bind: Buffer, name: string): Buffer {
 
 /** The name of a prepared statement, or the first words of another. */
 export function nameOf(unit: Buffer): string {
-  for (const message of messagesIn(unit)) {
-    const [type] = message;
-    if (type === TERMINATE) return 'end';
-    if (type === QUERY) return wordsOf(textAt(message, 5));
-    if (type === PARSE) {
-      const name = textAt(message, 5);
-      return name === '' ? wordsOf(textAt(message, 6)) : name;
-    }
-    if (type === BIND) return textAt(message, 5 + textLength(message, 5) + 1) || 'statement';
+  const [type] = unit;
+  if (type === TERMINATE) return 'end';
+  if (type === QUERY) return wordsOf(textAt(unit, 5));
+  if (type === PARSE) {
+    const name = textAt(unit, 5);
+    return name === '' ? wordsOf(textAt(unit, 6)) : name;
   }
-  return 'statement';
+  return (type === BIND && textAt(unit, 5 + textLength(unit, 5) + 1)) || 'statement';
 }
 
 const textLength = (bytes: Buffer, at: number): number => bytes.indexOf(0, at) - at;
 
+const WORDS = new Map<string, string>();
+
 function wordsOf(text: string): string {
+  const known = WORDS.get(text) ?? firstWordsOf(text);
+  WORDS.set(text, known);
+  return known;
+}
+
+function firstWordsOf(text: string): string {
   const words = text.replaceAll(/\s+/g, ' ').trim();
   const table = /\b(?:FROM|INTO|UPDATE) ([a-z_]{3,})/.exec(words)?.[1];
   const verb = /^[A-Za-z]+/.exec(words)?.[0] ?? '';

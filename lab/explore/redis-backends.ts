@@ -7,29 +7,38 @@ import type { Socket } from 'node:net';
 import type { Backend, Link, Request } from './network.ts';
 import { real } from './virtual.ts';
 
+const CR = 0x0d;
+const MINUS = 0x2d; // '-'
+/** Types of replies, by their first bytes, that have a body of so many bytes; that have so many members; and so many pairs of them. */
+const [BODIES, LISTS, PAIRS] = ['$=!', '*~>', '%|'].map((types) => [...Buffer.from(types)]) as [
+  number[],
+  number[],
+  number[],
+];
+
 /** The number of bytes of the first reply in the buffer; 0: it is not complete. */
 export function replyLength(bytes: Buffer, from = 0): number {
-  const line = bytes.indexOf('\r\n', from);
-  if (line < 0) return 0;
+  const line = bytes.indexOf(CR, from);
+  if (line < 0 || line + 1 === bytes.length) return 0;
   const size = line + 2 - from;
-  const count = () => Number(bytes.toString('latin1', from + 1, line));
-  switch (String.fromCharCode(bytes[from]!)) {
-    case '$':
-    case '=':
-    case '!': {
-      const body = count() < 0 ? 0 : count() + 2;
-      return bytes.length - from >= size + body ? size + body : 0;
-    }
-    case '*':
-    case '~':
-    case '>':
-      return membersLength(bytes, from, size, count());
-    case '%':
-    case '|':
-      return membersLength(bytes, from, size, 2 * count());
-    default:
-      return size;
+  const type = bytes[from]!;
+  const isPairs = PAIRS.includes(type);
+  if (isPairs || LISTS.includes(type)) {
+    const count = countIn(bytes, from + 1, line);
+    return membersLength(bytes, from, size, isPairs ? 2 * count : count);
   }
+  if (!BODIES.includes(type)) return size;
+  const count = countIn(bytes, from + 1, line);
+  const body = count < 0 ? 0 : count + 2;
+  return bytes.length - from >= size + body ? size + body : 0;
+}
+
+/** The number that is written there; below zero: null. */
+function countIn(bytes: Buffer, from: number, to: number): number {
+  if (bytes[from] === MINUS) return -1;
+  let count = 0;
+  for (let at = from; at < to; at++) count = 10 * count + bytes[at]! - 0x30;
+  return count;
 }
 
 function membersLength(bytes: Buffer, from: number, size: number, count: number): number {
@@ -74,8 +83,8 @@ export class RedisConnection {
     for (;;) {
       const length = this.#received.length === 0 ? 0 : replyLength(this.#received);
       if (length === 0) return;
-      const reply = Buffer.from(this.#received.subarray(0, length));
-      this.#received = Buffer.from(this.#received.subarray(length));
+      const reply = this.#received.subarray(0, length);
+      this.#received = this.#received.subarray(length);
       // The answer to SUBSCRIBE is a push, too.
       if (reply[0] === PUSH && !reply.includes('subscribe')) this.pushed(reply);
       else this.#waiting.shift()?.(reply);
@@ -88,14 +97,20 @@ export const redisCommand = (...words: readonly (string | number)[]): Buffer =>
     `*${words.length}\r\n${words.map((word) => `$${Buffer.byteLength(String(word))}\r\n${word}\r\n`).join('')}`,
   );
 
-const IDENTITY = /\b(run_id|master_replid):[0-9a-f]{40}/g;
+const INFO = redisCommand('info');
+/** The sections that the service and its client read: the whole text costs as much as several scripts. */
+const BRIEF_INFO = redisCommand('INFO', 'server', 'replication', 'persistence');
 
 /** What INFO says of a logical server: each has another identity. @param server its logical database */
-export const withIdentity = (info: string, server: number): string =>
-  info.replaceAll(
-    IDENTITY,
-    (_, name) => `${name}:${`${name} ${server} `.padEnd(40, '0').replaceAll(/\W/g, '-')}`,
-  );
+export function withIdentity(info: Buffer, server: number): Buffer {
+  const own = Buffer.from(info);
+  for (const name of ['run_id', 'master_replid']) {
+    const at = own.indexOf(`\n${name}:`);
+    const identity = `${name} ${server} `.padEnd(40, '0').replaceAll(/\W/g, '-');
+    if (at >= 0) own.write(identity, at + name.length + 2);
+  }
+  return own;
+}
 
 export interface Script {
   readonly name: string;
@@ -168,8 +183,8 @@ export class RedisBackend implements Backend {
     for (;;) {
       const length = this.#pending.length === 0 ? 0 : replyLength(this.#pending);
       if (length === 0) return found;
-      const command = Buffer.from(this.#pending.subarray(0, length));
-      this.#pending = Buffer.from(this.#pending.subarray(length));
+      const command = this.#pending.subarray(0, length);
+      this.#pending = this.#pending.subarray(length);
       found.push({ bytes: command, ...this.#read(command) });
     }
   }
@@ -188,12 +203,12 @@ export class RedisBackend implements Backend {
   }
 
   async execute(request: Request & Script): Promise<Buffer> {
-    const reply = await this.connection!.ask(request.bytes);
+    const reply = await this.connection!.ask(request.bytes.equals(INFO) ? BRIEF_INFO : request.bytes);
     if (request.name === 'info') this.#isReady = true;
     if (request.name === 'subscribe') this.#all.subscribers.add(this);
     if (request.publishes) await this.#all.flush();
     if (request.name !== 'info') return reply;
-    return Buffer.from(withIdentity(reply.toString('latin1'), this.server), 'latin1');
+    return withIdentity(reply, this.server);
   }
 
   isGreeting({ name }: Request): boolean {

@@ -93,7 +93,7 @@ export class Schedule implements World {
   /** The Redis of the most processes, after the last failover. */
   mainRedis = 0;
   #running: readonly Running[] = [];
-  readonly #ages = new Map<object, number>();
+  readonly known = new Map<object, Event>();
   /** Every process by its name, also one that has died. */
   readonly #names = new Map<string, ExploredProcess>();
 
@@ -211,14 +211,9 @@ export class Schedule implements World {
     return state === 'up' || state === 'starting';
   }
 
-  ageOf(what: object): number {
-    const age = this.#ages.get(what) ?? this.#ages.size + 1;
-    this.#ages.set(what, age);
-    return age;
-  }
-
   #ofClients(found: Event[]): void {
-    for (const [n, running] of this.#running.entries()) {
+    for (let n = 0; n < this.#running.length; n++) {
+      const running = this.#running[n]!;
       const action = running.script[running.next];
       if (action === undefined || running.asking !== null) continue;
       const at = this.processes[action.at]!;
@@ -230,6 +225,7 @@ export class Schedule implements World {
         task: `client ${n}`,
         age: 1e6 + n,
         weight: 0.7,
+        dueMs: 0,
         run: () => this.#send(running, action, at),
       });
     }
@@ -294,7 +290,7 @@ export class Schedule implements World {
     const events = this.events(withClients);
     if (events.length === 0) return false;
     const event = choose(events, this.step);
-    const first = oldest(events, this.step);
+    const first = choose === oldest ? event : oldest(events, this.step);
     if (this.plan.isRecorded && withClients) {
       const texts = events.filter((one) => one !== first).map(({ text }) => text);
       this.alternatives.push({ step: this.step, texts });
@@ -345,7 +341,7 @@ export class Schedule implements World {
     const untilMs = virtual.nowMs + ms;
     virtual.nowMs = untilMs;
     for (let n = 0; n < MAX_DRAIN_STEPS; n++) {
-      const events = this.events(false).filter(({ dueMs = 0 }) => dueMs <= untilMs);
+      const events = this.events(false).filter(({ dueMs }) => dueMs <= untilMs);
       if (events.length === 0) return;
       await this.#happen(oldest(events, this.step));
     }

@@ -225,7 +225,7 @@ function together(
     async readRedis(server) {
       await reader.select(server);
       return Object.assign(Object.create(reader), {
-        info: async () => withIdentity(await reader.info(), server),
+        info: async () => withIdentity(Buffer.from(await reader.info()), server).toString(),
       });
     },
   };
