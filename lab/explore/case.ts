@@ -44,7 +44,7 @@ export function caseOf(target: Target, seed: number): Case {
   const choose: ChooseOf = (sale) => ways[sale - 1]!;
   const extras = extrasRandom(seed);
   if (extras === null) return { plan, choose };
-  const where = { processes, isReserving, confirm: target.confirm, steps: BUSY_STEPS };
+  const where = { seed, processes, isReserving, confirm: target.confirm, steps: BUSY_STEPS };
   const more = sales.map((sale) => withExtras(extras, sale, where));
   return { plan: { ...plan, sales: more, hasExtras: true }, choose };
 }

@@ -28,6 +28,7 @@ export function extrasRandom(seed: number): Random | null {
 type Kind = 'tasks' | 'extend' | 'transfer' | 'hold' | 'limit' | 'code';
 
 export interface Where {
+  readonly seed: number;
   readonly processes: number;
   readonly isReserving: boolean;
   readonly confirm: 'durable' | 'accepted';
@@ -42,7 +43,7 @@ interface Addition {
   readonly stock?: number;
 }
 
-/** Adds one kind to a sale, and sometimes others. */
+/** Adds one kind to a sale, each in its turn, and sometimes others. */
 export function withExtras(
   random: Random,
   {
@@ -60,7 +61,7 @@ export function withExtras(
     limit: isAhead,
   };
   const kinds = (Object.keys(ADD) as Kind[]).filter((kind) => !isMissing[kind]);
-  const first = kinds[below(kinds.length)]!;
+  const first = kinds[(n + where.seed) % kinds.length]!;
   const chosen = kinds.filter((kind) => random() < 0.15 || kind === first);
   const customers = [...new Set(workload.scripts.flat().flatMap((one) => ('user' in one ? one.user : [])))];
   const draw: Draw = {
@@ -77,7 +78,7 @@ export function withExtras(
     n,
     workload: {
       ...workload,
-      stock: Math.min(workload.stock, ...added.map(({ stock = workload.stock }) => stock)),
+      stock: added.find(({ stock }) => stock !== undefined)?.stock ?? workload.stock,
       scripts: scripts.map((script) => script.map((one) => adapted(draw, extras, one))),
       extras,
     },
@@ -169,11 +170,9 @@ const ADD: Readonly<Record<Kind, (draw: Draw) => Addition>> = {
       });
     return { scripts, extras: { perCustomer: 1 + below(workload.maxPerOrder) } };
   },
-  code({ below, isLucky }) {
-    const groupInMs = isLucky(0.3) ? 4 : 0;
-    return {
-      scripts: [],
-      extras: { code: { uses: 1 + below(2), groupInMs, allInMs: isLucky(0.3) ? 10 : 3_000 } },
-    };
+  code({ isLucky, workload }) {
+    const groupInMs = isLucky(0.5) ? 5 : 0;
+    const code = { uses: isLucky(0.7) ? 1 : 2, groupInMs, allInMs: isLucky(0.3) ? 10 : 3_000 };
+    return { scripts: [], extras: { code }, stock: Math.max(2, workload.stock) };
   },
 };

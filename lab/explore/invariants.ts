@@ -98,13 +98,8 @@ export class Invariants {
       if (status === 'expired' && closedMs! < deadlineMs)
         this.#found(`order ${id} expired before the deadline that was promised`);
       if (expiresMs < deadlineMs) this.#found(`order ${id} has an earlier deadline than was promised`);
-      if (
-        (receivers.get(id) ?? ` ${userId}`)
-          .trim()
-          .split(' ')
-          .some((to) => to !== userId)
-      )
-        this.#found(`order ${id} was passed to${receivers.get(id)}, and ${userId} has it`);
+      for (const to of receivers.get(id) ?? [])
+        if (to !== userId) this.#found(`order ${id} was passed to ${to}, and ${userId} has it`);
     }
   }
 

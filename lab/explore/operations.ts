@@ -17,8 +17,8 @@ export const isOperation = (action: Action): action is Action & Operation =>
 export class Answered {
   /** When each order expires at the earliest. */
   readonly deadlines = new Map<string, number>();
-  /** The customer that each order was passed to. */
-  readonly receivers = new Map<string, string>();
+  /** The customers that each order was passed to: at most one. */
+  readonly receivers = new Map<string, Set<string>>();
   /** How often each customer of a sale has joined its waitlist, or may have; and when one has left it who has not joined since. */
   readonly joins = new Map<string, number>();
   readonly leaves = new Map<string, number>();
@@ -63,7 +63,8 @@ const ASK: { readonly [K in Operation['kind']]: Ask<K> } = {
   async transfer({ user, to }, _, { lifecycle }, { orders }, { receivers }) {
     const id = orders.get(user)!;
     const { kind } = await lifecycle.transfer(id, to, 'operator');
-    if (kind === 'transferred' || kind === 'unchanged') receivers.set(id, `${receivers.get(id) ?? ''} ${to}`);
+    if (kind === 'transferred' || kind === 'unchanged')
+      receivers.set(id, (receivers.get(id) ?? new Set()).add(to));
   },
   async join({ user, units }, saleId, { waitlist }, { history }, { joins, leaves, joining }) {
     const place = placeOf(saleId, user);
