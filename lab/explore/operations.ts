@@ -1,5 +1,4 @@
 /** What sales with extras are asked for, besides what every sale is: see extras.ts. */
-import { failureOf } from '../../src/service/pipeline.ts';
 import { unanswered } from '../history.ts';
 import { type Clients, nowUs } from './clients.ts';
 import { CODE, TWIN_STOCK, twinOf } from './extras.ts';
@@ -28,64 +27,49 @@ export class Answered {
 
 export const placeOf = (sale: number, user: string): string => `${sale} ${user}`;
 
-/** Sends one. Its owner must be set. */
+/** Sends one. Its owner must be set. @throws what the pipeline throws */
 export async function operate(
   action: Action & Operation,
   saleId: number,
-  parts: Parts,
-  clients: Clients,
-  answered: Answered,
-  onDefect: (doing: string, error: unknown) => void,
+  { lifecycle, waitlist }: Parts,
+  { orders, history }: Clients,
+  { deadlines, receivers, joins, leaves, joining }: Answered,
 ): Promise<null> {
-  try {
-    await ASK[action.kind](action as never, saleId, parts, clients, answered);
-  } catch (error) {
-    if (failureOf(error) === 'defect') onDefect(action.kind, error);
+  const { user } = action;
+  const id = orders.get(user)!;
+  const place = placeOf(saleId, user);
+  const joined = joins.get(place) ?? 0;
+  switch (action.kind) {
+    case 'extend': {
+      const result = await lifecycle.extend(id, action.seconds, 'operator');
+      if (result.kind === 'extended')
+        deadlines.set(id, Math.max(deadlines.get(id) ?? 0, Date.parse(result.order.expiresAt)));
+      break;
+    }
+    case 'transfer': {
+      const { kind } = await lifecycle.transfer(id, action.to, 'operator');
+      if (kind === 'transferred' || kind === 'unchanged')
+        receivers.set(id, (receivers.get(id) ?? new Set()).add(action.to));
+      break;
+    }
+    case 'join': {
+      leaves.delete(place);
+      joining.add(place);
+      joins.set(place, joined + 1);
+      // Whoever waits may get an order at any time.
+      const asked = { id: history.length, saleId, userId: user, invokedUs: nowUs(), units: action.units };
+      history.push({ ...unanswered, ...asked, op: 'purchase' });
+      const result = await waitlist.join(saleId, user, action.units);
+      joining.delete(place);
+      if (typeof result !== 'object' || result?.kind !== 'joined') joins.set(place, joins.get(place)! - 1);
+      break;
+    }
+    case 'leave':
+      await waitlist.leave(saleId, user);
+      if (joins.get(place) === joined && !joining.has(place)) leaves.set(place, virtual.nowMs);
   }
   return null;
 }
-
-type Ask<K extends Operation['kind']> = (
-  action: Extract<Operation, { kind: K }>,
-  saleId: number,
-  parts: Parts,
-  clients: Clients,
-  answered: Answered,
-) => Promise<void>;
-
-const ASK: { readonly [K in Operation['kind']]: Ask<K> } = {
-  async extend({ user, seconds }, _, { lifecycle }, { orders }, { deadlines }) {
-    const result = await lifecycle.extend(orders.get(user)!, seconds, 'operator');
-    if (result.kind !== 'extended') return;
-    const { orderId: id, expiresAt } = result.order;
-    deadlines.set(id, Math.max(deadlines.get(id) ?? 0, Date.parse(expiresAt)));
-  },
-  async transfer({ user, to }, _, { lifecycle }, { orders }, { receivers }) {
-    const id = orders.get(user)!;
-    const { kind } = await lifecycle.transfer(id, to, 'operator');
-    if (kind === 'transferred' || kind === 'unchanged')
-      receivers.set(id, (receivers.get(id) ?? new Set()).add(to));
-  },
-  async join({ user, units }, saleId, { waitlist }, { history }, { joins, leaves, joining }) {
-    const place = placeOf(saleId, user);
-    leaves.delete(place);
-    joining.add(place);
-    joins.set(place, (joins.get(place) ?? 0) + 1);
-    // Whoever waits may get an order at any time.
-    const [id, invokedUs] = [history.length, nowUs()];
-    history.push({ ...unanswered, id, op: 'purchase', saleId, userId: user, invokedUs, units });
-    const joined = await waitlist.join(saleId, user, units);
-    joining.delete(place);
-    const isJoined = typeof joined === 'object' && joined?.kind === 'joined';
-    if (!isJoined) joins.set(place, joins.get(place)! - 1);
-  },
-  async leave({ user }, saleId, { waitlist }, _, { joins, leaves, joining }) {
-    const place = placeOf(saleId, user);
-    const before = joins.get(place);
-    await waitlist.leave(saleId, user);
-    if (joins.get(place) === before && !joining.has(place)) leaves.set(place, virtual.nowMs);
-  },
-};
 
 const TERMS = `
   UPDATE sales SET waitlist = CASE WHEN $2::int IS NULL THEN 'notify' ELSE 'hold' END, waitlist_hold_s = $2,

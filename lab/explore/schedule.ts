@@ -7,6 +7,7 @@
  *
  * An event is the arrival of a request at a store, of an answer at a process, a timer that fires, a client's next request, or a fault.
  */
+import { failureOf } from '../../src/service/pipeline.ts';
 import { type Choose, type Event, oldest } from './choose.ts';
 import { Clients } from './clients.ts';
 import { ofTimers, ofWorld, type World } from './events.ts';
@@ -249,8 +250,11 @@ export class Schedule implements World {
   }
 
   #ask(action: Action, parts: NonNullable<ExploredProcess['parts']>) {
-    const onDefect = (doing: string, error: unknown) => this.defect(doing, error);
-    if (isOperation(action)) return operate(action, this.sale, parts, this.clients, this.answered, onDefect);
+    if (isOperation(action))
+      return operate(action, this.sale, parts, this.clients, this.answered).catch((error) => {
+        if (failureOf(error) === 'defect') this.defect(action.kind, error);
+        return null;
+      });
     const isTwin = action.kind === 'buy' && action.isTwin;
     return this.clients.send(action, isTwin ? twinOf(this.sale) : this.sale, parts);
   }
