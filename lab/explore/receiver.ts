@@ -20,6 +20,7 @@ type Fetch = (
 
 export class Receiver {
   readonly #deliveries: Delivery[] = [];
+  #requests = 0;
   /** The bodies of each task, by its idempotency key. */
   readonly bodies = new Map<string, Set<string>>();
   /** Keys of tasks that were confirmed. */
@@ -31,7 +32,7 @@ export class Receiver {
     const { kind, payload } = JSON.parse(body) as { kind?: string; payload?: { readonly userId: string } };
     if (kind === undefined) return Promise.resolve(response(200));
     this.bodies.set(key, (this.bodies.get(key) ?? new Set()).add(body));
-    const text = `${kind} for ${payload!.userId}`;
+    const text = `${kind} for ${payload!.userId} (${++this.#requests})`;
     return new Promise((resolve) => {
       const answer = (status: number) => resolve(response(status));
       this.#deliveries.push({ owner: virtual.owner, key, text, answer });

@@ -220,9 +220,11 @@ export class Schedule implements World {
       const at = this.processes[action.at]!;
       if (at.state !== 'up') continue;
       if (!this.clients.canSend(action)) continue;
+      // A replay finds an event by its text; with extras, two clients often ask for the same.
+      const which = this.plan.hasExtras ? ` (${n})` : '';
       const who = 'user' in action ? action.user : action.kind === 'pass' ? 'loop' : 'operator';
       found.push({
-        text: `${who} → ${at.name}: ${describe(action)}`,
+        text: `${who} → ${at.name}: ${describe(action)}${which}`,
         task: `client ${n}`,
         age: 1e6 + n,
         weight: 0.7,
