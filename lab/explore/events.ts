@@ -31,7 +31,14 @@ export interface World {
 }
 
 /** Makes the event of an object. Its age is when it became possible first. */
-function made(at: World, of: object, text: string, task: string, weight: number, run: Event['run']): Event {
+export function made(
+  at: World,
+  of: object,
+  text: string,
+  task: string,
+  weight: number,
+  run: Event['run'],
+): Event {
   const now: Event = { text, task, age: at.known.size + 1, weight, dueMs: 0, run };
   at.known.set(of, now);
   return now;
@@ -67,13 +74,11 @@ function ofLink(at: World, link: Link, found: Event[]): void {
     const isHeld = !at.isUp(link.owner);
     if (link.state === 'connecting' && !isHeld)
       found.push(
-        known.get(link.socket) ??
-          madeOn(at, link, link.socket, 'connect', 1, () => network.connect(link)),
+        known.get(link.socket) ?? madeOn(at, link, link.socket, 'connect', 1, () => network.connect(link)),
       );
     if (answer !== undefined && link.state === 'open' && !isHeld && !link.isSilent)
       found.push(
-        known.get(answer) ??
-          madeOn(at, link, answer, `← ${answer.name}`, 1, () => network.answer(link)),
+        known.get(answer) ?? madeOn(at, link, answer, `← ${answer.name}`, 1, () => network.answer(link)),
       );
   }
   if (link.place.store === 'postgres' && link.backend !== null) timeoutsOf(at, link, found);
@@ -129,7 +134,14 @@ function ofCommits(at: World, standby: StandbyControl, found: Event[]): void {
       await postgres.cancel(link);
     };
     const age = 1e7 + link.id;
-    found.push({ text: `${link.name}: its wait is cancelled`, task: 'operator', age, weight: 0.2, dueMs: 0, run });
+    found.push({
+      text: `${link.name}: its wait is cancelled`,
+      task: 'operator',
+      age,
+      weight: 0.2,
+      dueMs: 0,
+      run,
+    });
   }
 }
 

@@ -89,7 +89,8 @@ export class Connection {
       if (bytes[at] === READY) {
         this.status = bytes[at + 5]!;
         this.#received = bytes.subarray(end);
-        return this.#settle(bytes.subarray(0, end));
+        this.#settle(bytes.subarray(0, end));
+        return;
       }
       at = end;
     }

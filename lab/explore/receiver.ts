@@ -3,6 +3,7 @@
  * events. Events are confirmed at once.
  */
 import type { Event } from './choose.ts';
+import { made, type World } from './events.ts';
 import { virtual } from './virtual.ts';
 
 interface Delivery {
@@ -10,7 +11,7 @@ interface Delivery {
   readonly owner: string;
   readonly key: string;
   readonly text: string;
-  answer(status: number): void;
+  readonly answer: (status: number) => void;
 }
 
 type Fetch = (
@@ -40,24 +41,18 @@ export class Receiver {
   };
 
   /** Answers that can arrive now. */
-  events(isUp: (owner: string) => boolean, ageOf: (what: object) => number, found: Event[]): void {
+  events(at: World, found: Event[]): void {
     for (const delivery of this.#deliveries) {
-      const { owner, key, text } = delivery;
-      if (!isUp(owner)) continue;
-      const event = (words: string, status: number, weight: number, later: number) =>
-        found.push({
-          text: `receiver → ${owner}: ${words} ${text}`,
-          task: `receiver ${key}`,
-          age: ageOf(delivery) + later,
-          weight,
-          run: () => {
-            this.#deliveries.splice(this.#deliveries.indexOf(delivery), 1);
-            if (status === 200) this.confirmed.add(key);
-            return virtual.as(owner, () => delivery.answer(status));
-          },
+      const { owner, key, text, answer } = delivery;
+      if (!at.isUp(owner)) continue;
+      const event = (of: object, words: string, status: number, weight: number) =>
+        at.known.get(of) ??
+        made(at, of, `receiver → ${owner}: ${words} ${text}`, `receiver ${key}`, weight, () => {
+          this.#deliveries.splice(this.#deliveries.indexOf(delivery), 1);
+          if (status === 200) this.confirmed.add(key);
+          return virtual.as(owner, () => answer(status));
         });
-      event('confirms', 200, 0.15, 0);
-      event('refuses', 500, 0.1, 0.5);
+      found.push(event(delivery, 'confirms', 200, 0.15), event(answer, 'refuses', 500, 0.1));
     }
   }
 

@@ -198,11 +198,7 @@ export class Schedule implements World {
     const found: Event[] = [];
     ofWorld(this, found);
     if (withClients) this.#ofClients(found);
-    this.receiver.events(
-      (owner) => this.isUp(owner),
-      (what) => this.ageOf(what),
-      found,
-    );
+    this.receiver.events(this, found);
     ofTimers(this, found);
     return found;
   }
