@@ -1,12 +1,13 @@
 /**
- * A micro-batcher: groups concurrent items by key and processes them in batches. It has no timer: batches form at the end of the
- * turn of the event loop, of all items that arrived in it, so an item that arrives alone starts a batch at once. With `inFlight`
+ * A micro-batcher: groups concurrent items by key and processes them in batches. Batches form at the end of the turn of the event
+ * loop, of all items that arrived in it, so an item that arrives alone starts a batch at once, without a timer. With `inFlight`
  * batches at once, a batch takes its share of all items of its key, those in flight included; beside others it starts when its
  * share has arrived. So batches in flight become equal in size: while the store works on one, the next is waiting there, and the
  * answers of the last are passed on. If a batch started within the turn, the first item of many that arrive together, as answers
  * of one script do, would form a batch of one, which costs nearly as much as a full one.
  *
  *   submit ──▶ queued ──fewer than `inFlight` batches of the key──▶ in a batch ──▶ answered
+ *      │          └─ `holdMs` after the end of the last batch ──▶ held back until then, or it is full
  *      │ queue full: rejected                                          └─ the batch fails ──▶ every member fails; if one
  *      └─ queued for too long: rejected, not processed                      member may be the cause, the halves are retried
  *                                                                           separately, down to single members
@@ -31,6 +32,10 @@ interface KeyQueue<T, R> {
   members: number;
   /** At the end of this turn of the event loop, batches form. */
   isScheduled: boolean;
+  /** When the last batch ended, on `performance.now()`'s clock. */
+  endedMs: number;
+  /** Ends the hold. */
+  timer?: NodeJS.Timeout;
 }
 
 /** Why an item was not processed. */
@@ -45,6 +50,11 @@ export interface MicroBatcherOptions<T, R> {
   readonly leastBatch: number;
   /** Batches of a key in flight at once. */
   inFlight(key: number): number;
+  /**
+   * While none is in flight, the next batch starts so long after the end of the last one, or when it is full, or if the deadline of its first
+   * item comes before. The key is kept for longer than that. Milliseconds; below 1 at once.
+   */
+  holdMs?(key: number): number;
   /** Items queued, over all keys. */
   readonly maxQueued: number;
   /** Time an item may be queued, milliseconds. */
@@ -71,6 +81,10 @@ export interface MicroBatcher<T, R> {
   readonly waiting: number;
 }
 
+/** A key without items is kept for so many holds. */
+const HOLDS_KEPT = 5;
+const EMPTY = { inFlight: 0, members: 0, isScheduled: false, endedMs: Number.NEGATIVE_INFINITY };
+
 export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBatcher<T, R> {
   const queues = new Map<number, KeyQueue<T, R>>();
   let waiting = 0;
@@ -82,6 +96,7 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
 
   function pump(key: number, queue: KeyQueue<T, R>): void {
     queue.isScheduled = false;
+    if (queue.inFlight === 0 && isHeld(key, queue)) return;
     const most = options.inFlight(key);
     while (queue.inFlight < most && queue.waiting.length > 0) {
       const start = Math.min(Math.ceil((queue.waiting.length + queue.members) / most), options.maxBatch);
@@ -94,14 +109,24 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
       queue.members += batch.length;
       options.onBatch(batch.length);
       const about = { size: batch.length, sinceMs: batch[0]!.sinceMs, left: queue.waiting.length };
-      void trace({ name: options.name, batch: about }, () => run(key, batch)).finally(() => {
+      void trace({ name: options.name, batch: about }, () => run(options, key, batch)).finally(() => {
         queue.inFlight--;
         queue.members -= batch.length;
+        queue.endedMs = performance.now();
         if (queue.waiting.length > 0) schedule(key, queue);
-        else if (queue.inFlight === 0) queues.delete(key);
+        else if (queue.inFlight === 0 && !isHeld(key, queue)) queues.delete(key);
       });
     }
     if (queue.inFlight === 0) queues.delete(key);
+  }
+
+  /** Whether the next batch is held back, or the key kept for it. A timer ends that. */
+  function isHeld(key: number, queue: KeyQueue<T, R>): boolean {
+    clearTimeout(queue.timer);
+    const leftMs = holdLeftMs(queue, options.holdMs?.(key) ?? 0);
+    if (leftMs < 1 || queue.waiting.length >= options.maxBatch) return false;
+    queue.timer = setTimeout(() => pump(key, queue), leftMs);
+    return true;
   }
 
   function keepUnlessLate(submitted: Submitted<T, R>): boolean {
@@ -110,31 +135,11 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
     return false;
   }
 
-  async function run(key: number, batch: readonly Submitted<T, R>[]): Promise<void> {
-    const members = new Map(batch.map((submitted) => [submitted.item, submitted]));
-    const answer = (item: T, value: R) => {
-      const submitted = members.get(item);
-      members.delete(item);
-      submitted?.resolve(value);
-    };
-    try {
-      await options.work(key, [...members.keys()], answer);
-      if (members.size > 0) throw new Error(`${members.size} members of a batch were not answered`);
-    } catch (error) {
-      const rest = [...members.values()];
-      const middle = rest.length >> 1;
-      if (middle > 0 && options.isMemberError(error)) {
-        await run(key, rest.slice(0, middle));
-        await run(key, rest.slice(middle));
-      } else for (const submitted of rest) submitted.reject(error);
-    }
-  }
-
   return {
     submit(key, item, untilMs) {
       if (waiting >= options.maxQueued) return Promise.resolve(options.rejected('queue-full', item));
       return new Promise((resolve, reject) => {
-        const queue = queues.get(key) ?? { waiting: [], inFlight: 0, members: 0, isScheduled: false };
+        const queue = queues.get(key) ?? { waiting: [], ...EMPTY };
         queues.set(key, queue);
         const sinceMs = performance.now();
         queue.waiting.push({ item, sinceMs, untilMs: untilMs ?? sinceMs + options.waitMs, resolve, reject });
@@ -147,6 +152,37 @@ export function microBatcher<T, R>(options: MicroBatcherOptions<T, R>): MicroBat
       return waiting;
     },
   };
+}
+
+/** How long the next batch is still held back: not beyond the deadline of its first item. Without items, how long the key is kept. */
+function holdLeftMs<T, R>({ endedMs, waiting }: KeyQueue<T, R>, holdMs: number): number {
+  if (holdMs < 1) return 0;
+  const untilMs = endedMs + (waiting.length > 0 ? holdMs : HOLDS_KEPT * holdMs);
+  return waiting.length > 0 && waiting[0]!.untilMs <= untilMs ? 0 : untilMs - performance.now();
+}
+/** Processes a batch. If it fails, and one member may be the cause, the halves follow. */
+async function run<T, R>(
+  options: Pick<MicroBatcherOptions<T, R>, 'work' | 'isMemberError'>,
+  key: number,
+  batch: readonly Submitted<T, R>[],
+): Promise<void> {
+  const members = new Map(batch.map((submitted) => [submitted.item, submitted]));
+  const answer = (item: T, value: R) => {
+    const submitted = members.get(item);
+    members.delete(item);
+    submitted?.resolve(value);
+  };
+  try {
+    await options.work(key, [...members.keys()], answer);
+    if (members.size > 0) throw new Error(`${members.size} members of a batch were not answered`);
+  } catch (error) {
+    const rest = [...members.values()];
+    const middle = rest.length >> 1;
+    if (middle > 0 && options.isMemberError(error)) {
+      await run(options, key, rest.slice(0, middle));
+      await run(options, key, rest.slice(middle));
+    } else for (const submitted of rest) submitted.reject(error);
+  }
 }
 
 export interface SharedBatchesOptions<T, R> extends MicroBatcherOptions<T, R> {

@@ -15,13 +15,16 @@ const bounds = {
   name: 'letters',
   maxBatch: limits.commitBatchSize,
   leastBatch: limits.leastBatch,
-  inFlight: () => limits.commitInFlight,
+  inFlight: () => inFlight,
   maxQueued: limits.commitQueue,
   waitMs: limits.commitWaitMs,
   onBatch: (size: number) => void reported.push(size),
 };
-let submit: (key: number, item: string) => Promise<string>;
+let submit: (key: number, item: string, untilMs?: number) => Promise<string>;
 let has: (key: number) => boolean;
+/** What the key's queue may do. */
+let inFlight: number;
+let holdMs: number;
 const sizes = () => batches.map(({ items }) => items.length);
 /** What has arrived forms batches; after an answer, a turn of the event loop later. */
 async function turn(): Promise<void> {
@@ -47,6 +50,8 @@ async function endAll(): Promise<void> {
 
 beforeEach(() => {
   batches = [];
+  inFlight = limits.commitInFlight;
+  holdMs = 0;
   reported = [];
   ({ submit, has } = microBatcher<string, string>({
     work: (key, items, answer) =>
@@ -60,6 +65,7 @@ beforeEach(() => {
         batches.push({ key, items, end });
       }),
     ...bounds,
+    holdMs: () => holdMs,
     rejected: (reason) => reason,
     isMemberError: (error) => (error as Error).message === 'a member',
   }));
@@ -141,6 +147,56 @@ describe('batches', () => {
     expect(batches.map(({ items }) => items)).toEqual([['b'], ['c'], ['late']]);
     batches[2]!.end();
     expect(await late).toBe('done late');
+  });
+});
+
+describe('a batch that is held back', () => {
+  const members = () => batches.map(({ items }) => items.join(''));
+  /** One batch has ended. */
+  beforeEach(async () => {
+    vi.useFakeTimers({ toFake: ['performance', 'setTimeout', 'clearTimeout'] });
+    inFlight = 1;
+    holdMs = 10;
+    void submit(1, 'first');
+    await turn();
+    expect(members(), 'no batch ended before it').toEqual(['first']);
+    await endAll();
+  });
+
+  it('starts so long after the end of the last one, with all that arrived', async () => {
+    void submit(1, 'a');
+    await turn();
+    vi.advanceTimersByTime(9);
+    void submit(1, 'b');
+    await turn();
+    expect(members()).toEqual([]);
+    vi.advanceTimersByTime(1);
+    expect(members()).toEqual(['ab']);
+  });
+
+  it('starts when it is full, and needs no timer then', async () => {
+    for (let i = 0; i < limits.commitBatchSize; i++) void submit(1, String(i));
+    await turn();
+    expect(sizes()).toEqual([limits.commitBatchSize]);
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
+  it('starts before the deadline of its first item', async () => {
+    void submit(1, 'soon', performance.now() + 10);
+    await turn();
+    expect(members()).toEqual(['soon']);
+  });
+
+  it('keeps its key for some holds, and starts at once after the first', async () => {
+    vi.advanceTimersByTime(49);
+    expect(has(1)).toBe(true);
+    void submit(1, 'late');
+    await turn();
+    expect(members()).toEqual(['late']);
+    await endAll();
+    vi.advanceTimersByTime(50);
+    expect(has(1)).toBe(false);
+    expect(vi.getTimerCount()).toBe(0);
   });
 });
 

@@ -1,8 +1,10 @@
 import { setImmediate } from 'node:timers/promises';
-import { expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import type { Attempt } from '../../src/domain/order.ts';
+import type { Decision } from '../../src/domain/outcome.ts';
 import * as groupCommit from '../../src/strategies/postgres/group-commit.ts';
+import type { Strategy } from '../../src/strategies/strategy.ts';
 import { attemptOf } from '../support/attempts.ts';
 import { sellPast, statementsOf, strategyBench, tally } from '../support/postgres-strategy.ts';
 
@@ -70,29 +72,98 @@ it('does not make a sale wait for the row of another one', async () => {
   );
 });
 
-it('has one batch of a sale in progress while another process sells it', async () => {
-  const strategy = bench.start(groupCommit, bench.patient);
-  const saleId = await bench.sale(100);
-  /** The other process has the row, and sells a unit; meanwhile these are decided. */
-  const sell = (users: readonly Attempt[]) =>
-    bench.during(
-      (client) => sellPast(client, attemptOf(saleId, `past-${users[0]!.userId}`)),
+describe('beside another process that sells the same sale', () => {
+  /** Time as the strategy sees it. It passes only here, so that a slow machine ends no hold. */
+  async function pass(ms: number): Promise<void> {
+    for (let n = 0; n < 2; n++) await setImmediate(); // what was answered has ended its batch, what was submitted is held back
+    vi.mocked(performance.now).mockReturnValue(performance.now() + ms);
+    await vi.advanceTimersByTimeAsync(ms);
+  }
+  afterEach(() => void vi.useRealTimers().restoreAllMocks());
+
+  /** Decides each in another turn of the event loop: they may be in different batches. */
+  async function decideInTurn(
+    strategy: Strategy,
+    attempts: readonly Attempt[],
+  ): Promise<Promise<Decision>[]> {
+    const answers: Promise<Decision>[] = [];
+    for (const attempt of attempts) {
+      answers.push(strategy.decide(attempt));
+      await setImmediate();
+    }
+    return answers;
+  }
+
+  /** The other process sells a unit, and a statement of this one waits for the row for as long as a hold may be. */
+  async function besideAnother(strategy: Strategy, attempt: Attempt): Promise<void> {
+    await bench.during(
+      (client) => sellPast(client, attemptOf(attempt.saleId, `past-${attempt.userId}`)),
       async (end) => {
-        const selling = [strategy.decide(users[0]!)];
-        await bench.waiters(1);
-        for (const attempt of users.slice(1)) {
-          selling.push(strategy.decide(attempt));
-          await setImmediate(); // the next may be another batch
-        }
+        const answer = strategy.decide(attempt);
+        await expect
+          .poll(() => bench.sql.query(WAITED, [2 * limits.commitHoldMs]))
+          .toHaveProperty('rowCount', 1);
         await end('COMMIT');
-        expect(tally(await Promise.all(selling))).toEqual({ accepted: users.length });
+        expect(await answer).toMatchObject({ kind: 'accepted' });
       },
     );
-  for (const prefix of ['first', 'second']) await sell(attempts(saleId, 1, prefix));
-  await sell(attempts(saleId, 40));
-  const { rows } = await bench.sql.query<{ transactions: number }>(
-    `SELECT count(DISTINCT xmin::text)::int AS transactions FROM orders WHERE sale_id = $1 AND user_id LIKE 'u%'`,
-    [saleId],
-  );
-  expect(rows[0]!.transactions).toBe(2); // the one that waited, and all others
+  }
+  const WAITED = `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+    AND clock_timestamp() > query_start + make_interval(secs => $1 / 1000.0)`;
+
+  async function startBesideAnother(saleId: number): Promise<Strategy> {
+    vi.spyOn(performance, 'now').mockReturnValue(performance.now());
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    const strategy = bench.start(groupCommit, bench.patient);
+    await besideAnother(strategy, attemptOf(saleId, 'first'));
+    await pass(limits.commitHoldMs);
+    await besideAnother(strategy, attemptOf(saleId, 'second'));
+    return strategy;
+  }
+
+  it('holds a batch back until the row may be free, and sends all that arrives meanwhile in one statement', async () => {
+    const saleId = await bench.sale(200);
+    const strategy = await startBesideAnother(saleId);
+    const sent = await statementsOf(async () => {
+      const answers = await decideInTurn(strategy, attempts(saleId, 20, 'early'));
+      await pass(limits.commitHoldMs - 1);
+      answers.push(...(await decideInTurn(strategy, attempts(saleId, 20, 'late'))));
+      await pass(1);
+      expect(tally(await Promise.all(answers))).toEqual({ accepted: 40 });
+    });
+    expect(sent).toEqual(['place-batch-of-sale']);
+  });
+
+  it('has one batch in progress, and several again when the other has ended', async () => {
+    const saleId = await bench.sale(200);
+    const strategy = await startBesideAnother(saleId);
+    /** @returns how many batches of the sale wait for a row that is held */
+    const sendWhileHeld = (prefix: string) =>
+      bench.during(
+        (client) => client.query('SELECT FROM sales WHERE id = $1 FOR UPDATE', [saleId]),
+        async (end) => {
+          const answers: Promise<Decision>[] = [];
+          const sent = await statementsOf(async () => {
+            answers.push(strategy.decide(attemptOf(saleId, `${prefix}-0`)));
+            await pass(limits.commitHoldMs);
+            await bench.waiters(1);
+            answers.push(...(await decideInTurn(strategy, attempts(saleId, AHEAD, prefix))));
+          });
+          await end('ROLLBACK');
+          await answers[0];
+          await pass(limits.commitHoldMs);
+          expect(tally(await Promise.all(answers))).toEqual({ accepted: AHEAD + 1 });
+          return sent.join().match(/place-batch-of-sale/g)?.length;
+        },
+      );
+    expect(await sendWhileHeld('beside')).toBe(1);
+    for (const attempt of attempts(saleId, 4, 'alone')) {
+      const answer = strategy.decide(attempt);
+      await pass(limits.commitHoldMs);
+      await answer;
+    }
+    await strategy.decide(attemptOf(saleId, 'shared')); // changes the sale in a batch of any sales
+    expect(await sendWhileHeld('again')).toBe(AHEAD);
+    expect(await sendWhileHeld('still')).toBe(AHEAD);
+  });
 });

@@ -38,7 +38,7 @@ export interface OrderInsert {
   readonly count?: string | null;
   /** For statements on many orders: returns which ids were inserted. Otherwise returns how many. */
   readonly many?: boolean;
-  /** With `many`: also what `sales.version` of a sale is afterwards: `count` returns it. It is counted before the points are written. */
+  /** With `many`: also `version` and `waitedMs` of `Placed`, from `sale` and what `count` returns. It is counted before the points are written. */
   readonly version?: boolean;
 }
 
@@ -112,7 +112,8 @@ export const insertReserved = (name: string, where = 'true'): Statement =>
 const returnIds = (also: string) =>
   `SELECT CASE WHEN count(*) < cardinality($1::uuid[]) THEN coalesce(array_agg(id::text), '{}') END AS placed${also} FROM placed`;
 const RETURN_IDS = returnIds('');
-const RETURN_IDS_AND_VERSION = returnIds(', (SELECT max(version) FROM counted) AS version');
+const RETURN_IDS_AND_VERSION = returnIds(`, (SELECT max(version) FROM counted) AS version,
+  (SELECT extract(epoch FROM max(locked_at) - statement_timestamp())::float8 * 1000 FROM sale) AS "waitedMs"`);
 const RETURN_COUNT = 'SELECT count(*)::int AS placed FROM placed';
 
 /**
@@ -242,8 +243,10 @@ function insertNewcomers(
     name,
     before: `input AS (${input(isReserved)}
     ), sale AS (
-      SELECT id, price_cents, payment_window_s, limit_group, max_per_customer, max_per_order, stock - sold AS free${isReserved ? '' : ', coalesce(clock_timestamp() >= starts_at, true) AS has_started'}
-      FROM sales WHERE id IN (SELECT sale_id FROM input) AND ${condition ?? IN_EPOCH} ORDER BY id FOR NO KEY UPDATE${skipLocked ? ' SKIP LOCKED' : ''}
+      SELECT *, clock_timestamp() AS locked_at FROM (
+        SELECT id, price_cents, payment_window_s, limit_group, max_per_customer, max_per_order, stock - sold AS free${isReserved ? '' : ', coalesce(clock_timestamp() >= starts_at, true) AS has_started'}
+        FROM sales WHERE id IN (SELECT sale_id FROM input) AND ${condition ?? IN_EPOCH} ORDER BY id FOR NO KEY UPDATE${skipLocked ? ' SKIP LOCKED' : ''}
+      ) AS locked
     ), newcomers AS (
       SELECT input.id, input.sale_id, input.user_id, input.quantity, ${offer(isReserved, 'sale')}, sale.free, input.place,
         ${isMixed ? 'units_taken(input.quantity, sale.free)' : 'row_number()'} ${turn} AS taken
@@ -270,6 +273,8 @@ export interface Placed {
   readonly has: (orderId: string) => boolean;
   /** What the version of the sale is afterwards. Null: the statement does not say, or inserted nothing. */
   readonly version: number | null;
+  /** How long it waited for the row of the sale, milliseconds. Null: the statement does not say, or the sale does not sell. */
+  readonly waitedMs: number | null;
 }
 
 interface Batch {
@@ -296,17 +301,16 @@ export async function placeMany(
     paymentWindowS,
     ...others,
   ];
-  const result = await place<{ placed: readonly string[] | null; version?: number | null }>(
+  const result = await place<Partial<Placed> & { readonly placed: readonly string[] | null }>(
     postgres,
     { ...('single' in statement ? statement[isSingle ? 'single' : 'mixed'] : statement), values },
     connect,
     untilMs,
   );
   if ('kind' in result) return result;
-  const { placed, version = null } = result.rows[0]!;
-  if (placed === null) return { kind: 'placed', has: () => true, version };
-  const ids = new Set(placed);
-  return { kind: 'placed', has: (orderId) => ids.has(orderId), version };
+  const { placed, version = null, waitedMs = null } = result.rows[0]!;
+  const ids = placed && new Set(placed);
+  return { kind: 'placed', has: (orderId) => ids === null || ids.has(orderId), version, waitedMs };
 }
 
 /** Executes a statement on one order. @returns whether it was inserted. See `place`. */

@@ -6,11 +6,10 @@
  *     │                                            ▼
  *     └─ its sale has a batch, or fills a good part of one ──▶ batch of the sale, in rounds (placing.ts) ──▶ its result
  *
- * There is no timer: a single order is sent at once, and orders that arrive together, or while statements are in progress, form the next
- * batch (concurrency/micro-batcher.ts). A shared batch waits for no row, or only briefly. A batch of a sale waits, on a connection of its
- * own, and delays no other sale. While other processes sell the same sale, their batches take turns on its row: one batch of each process
- * waits there, and the next one grows meanwhile; more of them would be smaller, and cost more for an order. A batch in which Postgres rejects one order, for another reason than the state of its sale, is split in
- * halves, so that it fails no other.
+ * A single order is sent at once, and orders that arrive together, or while statements are in progress, form the next batch
+ * (concurrency/micro-batcher.ts). A shared batch waits for no row, or only briefly. A batch of a sale waits, on a connection of its own, and
+ * delays no other sale. While other processes sell the same sale, fewer and larger batches wait for its row (row-turns.ts). A batch in which
+ * Postgres rejects one order, for another reason than the state of its sale, is split in halves, so that it fails no other.
  */
 import {
   type NotProcessed,
@@ -25,6 +24,7 @@ import { classifyPostgresError, isAnswer, isOfState } from '../../store/failures
 import { type BatchStatement, placeMany } from '../../store/postgres/insert-orders.ts';
 import { type Connection, type PostgresStore, sharedConnections } from '../../store/postgres/pool.ts';
 import { notPlaced, type Placement, type Placing, placeInRounds, RETRY, type Tried } from './placing.ts';
+import { rowTurns } from './row-turns.ts';
 
 export interface PlacingBatchesOptions<M extends Attempt> extends Pick<Placing<M>, 'rejectionOf'> {
   /** Names the queue in traces. */
@@ -66,9 +66,6 @@ export const placingBatches = <M extends Attempt>(
   options: PlacingBatchesOptions<M>,
 ): PlacingBatches<M> => new Batches(postgres, options);
 
-/** Sales whose versions are kept. */
-const MAX_VERSIONS = 1_000;
-
 type Answer<M extends Attempt> = (placement: Placement<M>, result: Result) => void;
 
 class Batches<M extends Attempt> implements PlacingBatches<M> {
@@ -76,8 +73,7 @@ class Batches<M extends Attempt> implements PlacingBatches<M> {
   readonly #options: PlacingBatchesOptions<M>;
   readonly #connect: (key: number) => Promise<Connection>;
   readonly #queue: SharedBatches<Placement<M>, Result>;
-  /** By sale: the version after the last statement of this process, and whether another process has changed the sale between its last two. */
-  readonly #versions = new Map<number, { readonly version: number; readonly isShared: boolean }>();
+  readonly #turns = rowTurns();
 
   constructor(postgres: PostgresStore, options: PlacingBatchesOptions<M>) {
     this.#postgres = postgres;
@@ -90,7 +86,8 @@ class Batches<M extends Attempt> implements PlacingBatches<M> {
       work: (key, placements, answer) => this.#work(key, placements, answer),
       maxBatch: limits.commitBatchSize,
       leastBatch: limits.leastBatch,
-      inFlight: (key) => (this.#versions.get(key)?.isShared ? 1 : limits.commitInFlight),
+      inFlight: this.#turns.inFlight,
+      holdMs: this.#turns.holdMs,
       maxQueued: limits.commitQueue,
       waitMs: limits.commitWaitMs,
       rejected: (cause, placement) => notPlaced(placement, options.reasonOf(cause), cause),
@@ -175,15 +172,9 @@ class Batches<M extends Attempt> implements PlacingBatches<M> {
     const batch = { connect, attempts: orders, others: valuesOf?.(orders) ?? [] };
     const placed = await placeMany(this.#postgres, statement, batch, paymentWindowS, this.#endOf(orders));
     if (placed.kind === 'unanswered') return () => placed;
-    if (key !== SHARED) this.#note(key, placed.version);
+    if (key !== SHARED) this.#turns.note(key, placed);
+    else for (const { orderId, saleId } of orders) if (placed.has(orderId)) this.#turns.noteShared(saleId);
     return (order) => (placed.has(order.orderId) ? accepted(order) : null);
-  }
-
-  #note(key: number, version: number | null): void {
-    if (version === null) return void this.#versions.delete(key);
-    const last = this.#versions.get(key)?.version ?? version - 1;
-    if (this.#versions.size >= MAX_VERSIONS) this.#versions.clear();
-    this.#versions.set(key, { version, isShared: version !== last + 1 });
   }
 
   #isClaimed(order: M): boolean {
