@@ -2,19 +2,15 @@
  * Background work that fails for one sale or one order: all others continue, /readyz and the metrics report it, and
  * it recovers. A real service on real stores; a trigger refuses, or a key of Redis has another type.
  */
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { expect, it } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import { call, createSale } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
-import { startService, type TestService } from '../support/service.ts';
+import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 
 const stores = opened(openTestStores);
-let service: TestService;
-beforeAll(async () => {
-  service = await startService(envOf(stores));
-});
-afterAll(() => service?.stop());
+const service = opened(() => startService(envOf(stores)));
 
 /** Refuses every change of the rows that meet a condition. @returns the undo function */
 async function refuse(table: 'sales' | 'orders', which: string, raise: string) {

@@ -1,22 +1,20 @@
 /** A refund of many orders: more than a batch has, some of which Postgres rejects. Both stores are real. */
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { beforeAll, expect, it } from 'vitest';
 import { limits } from '../../src/config/limits.ts';
 import { buy, call, createSale, eventually, pay, post } from '../support/client.ts';
 import { judge } from '../support/judge.ts';
 import { opened } from '../support/opened.ts';
-import { startService, type TestService } from '../support/service.ts';
+import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 
 const WAIT_MS = 300_000;
 
 const stores = opened(openTestStores);
-let service: TestService;
-beforeAll(async () => {
-  service = await startService({ ...envOf(stores), STRATEGY: 'lua' });
-  await stores.sql.query(`CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS
-    $$ BEGIN RAISE EXCEPTION 'not this order' USING ERRCODE = '23514'; END $$`);
-});
-afterAll(() => service?.stop());
+const service = opened(() => startService({ ...envOf(stores), STRATEGY: 'lua' }));
+beforeAll(() =>
+  stores.sql.query(`CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'not this order' USING ERRCODE = '23514'; END $$`),
+);
 
 /** Postgres rejects every change of these orders until the trigger is dropped. */
 const rejectOrders = (which: string) =>
