@@ -45,7 +45,8 @@ async function main({ signal }: AbortController): Promise<void> {
   await using stores = await openStores({ ...given, say: (line) => process.stderr.write(`${line}\n`) });
   await using empty = await stores.fresh('pictures');
   const settings = { strategy: 'lua', lock: null, databaseUrl: empty.databaseUrl, redisUrl: empty.redisUrl };
-  const env = { ...noShedding, CURRENCY: 'EUR' };
+  // With the usual time to pay.
+  const env = { ADMISSION_MS: noShedding.ADMISSION_MS, CURRENCY: 'EUR' };
   await using service = await startService({ ...settings, env }, { signal, nodeOptions: [] });
 
   async function post(path: string, body: object): Promise<void> {
@@ -56,7 +57,10 @@ async function main({ signal }: AbortController): Promise<void> {
 
   await post('/sales', { name: 'Winter jacket, last season', stock: 200, priceCents: 11_900 });
   await post('/sales', { name: 'Concert, front row', stock: 80, priceCents: 18_500, startsAt: inHours(26) });
-  await post('/sales', { name: 'Trail runners', stock: 100_000, priceCents: 8_900, endsAt: inHours(2) });
+  const description =
+    'Our lightest trail shoe of the season: 212 g, and a sole that grips wet rock.\n\nShips within two working days.';
+  const runners = { name: 'Trail runners', description, stock: 100_000, priceCents: 8_900 };
+  await post('/sales', { ...runners, endsAt: inHours(2) });
 
   let customer = 0;
   const crowd = async (saleId: number, count: number) => {
@@ -74,7 +78,7 @@ async function main({ signal }: AbortController): Promise<void> {
   };
   const pictures = async () => {
     await takePictures({
-      ...{ url: `${service.url}/shop/3`, path: `${FOLDER}shop.png`, viewport, fullPage: false },
+      ...{ url: `${service.url}/shop/3`, path: `${FOLDER}shop.png`, viewport, fullPage: true },
       async prepare(page) {
         await page.fill('input[name=customer]', 'ann');
         await page.click('button.primary');
