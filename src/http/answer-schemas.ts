@@ -40,6 +40,13 @@ export const saleRefundSchema = component('SaleRefund', {
   finishedAt: dateTime.nullable(),
 });
 
+export const refundPreviewSchema = component('RefundPreview', {
+  unpaid: z.int().min(0).describe('Orders that it would cancel'),
+  paid: z.int().min(0).describe('Orders that it would refund'),
+  paidCents: z.int().min(0).describe('What their customers have paid'),
+  last: saleRefundSchema.nullable().describe('Null: there was none'),
+});
+
 export const unmatchedPaymentSchema = component('UnmatchedPayment', {
   id: z.int(),
   notificationId: z.string().describe('With the name of the provider, if its secret has one'),

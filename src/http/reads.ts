@@ -5,7 +5,12 @@
 import type { RequestHandler } from 'express';
 import { coalesce } from '../concurrency/coalesce.ts';
 import { limits } from '../config/limits.ts';
-import { readSaleRefund, type SaleRefund } from '../orders/sale-refunds.ts';
+import {
+  previewRefund,
+  type RefundPreview,
+  readSaleRefund,
+  type SaleRefund,
+} from '../orders/sale-refunds.ts';
 import { type UncommittedOrders, uncommittedOrders } from '../orders/uncommitted-orders.ts';
 import { type Ledger, ledger } from '../points/ledger.ts';
 import { type AuditedAct, readAuditLog } from '../store/postgres/audit-log.ts';
@@ -22,7 +27,10 @@ export interface Reads {
   readonly sales: Pick<SaleTable, 'get' | 'getWithSeed' | 'list' | 'watch'>;
   readonly orders: Pick<OrderTable, 'get' | 'list' | 'unpaidOf' | 'counts' | 'pendingChanges'>;
   readonly uncommitted: UncommittedOrders;
-  readonly refunds: { get(saleId: number): Promise<SaleRefund | null> };
+  readonly refunds: {
+    get(saleId: number): Promise<SaleRefund | null>;
+    preview(saleId: number): Promise<RefundPreview>;
+  };
   readonly points: Pick<Ledger, 'account'>;
   readonly auditLog: { ofSale(saleId: number, limit: number): Promise<readonly AuditedAct[]> };
   readonly unmatched: Pick<UnmatchedPaymentTable, 'list'>;
@@ -46,7 +54,10 @@ export function readsFrom(postgres: PostgresStore, mirror: SaleMirror | null, cu
     },
     orders,
     uncommitted: uncommittedOrders(mirror, orders),
-    refunds: { get: (saleId) => readSaleRefund(saleId, postgres.pool) },
+    refunds: {
+      get: (saleId) => readSaleRefund(saleId, postgres.pool),
+      preview: coalesce((saleId: number) => previewRefund(saleId, postgres.pool)),
+    },
     points: ledger(postgres),
     auditLog: { ofSale: (saleId, limit) => readAuditLog(saleId, limit, postgres) },
     unmatched: unmatchedPaymentTable(postgres),

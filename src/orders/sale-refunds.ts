@@ -31,6 +31,17 @@ export interface SaleRefund {
   readonly finishedAt: string | null;
 }
 
+/** What a refund of all orders would close now. */
+export interface RefundPreview {
+  /** Pending orders, which it would cancel. */
+  readonly unpaid: number;
+  readonly paid: number;
+  /** The amounts of the paid ones, in cents. */
+  readonly paidCents: number;
+  /** Null: there was none. */
+  readonly last: SaleRefund | null;
+}
+
 export interface SaleRefunds {
   /**
    * Requests one. One that runs covers the orders placed since, too.
@@ -92,6 +103,17 @@ type Db = Pick<pg.PoolClient, 'query'>;
 export async function readSaleRefund(saleId: number, db: Db): Promise<SaleRefund | null> {
   const { rows } = await db.query(`SELECT ${COLUMNS} FROM sale_refunds AS r WHERE sale_id = $1`, [saleId]);
   return rows[0] === undefined ? null : fromRow<SaleRefund>(rows[0]);
+}
+
+/** Reads every active order of the sale. */
+export async function previewRefund(saleId: number, db: Db): Promise<RefundPreview> {
+  const { rows } = await db.query<Omit<RefundPreview, 'last'>>(
+    `SELECT (count(*) FILTER (WHERE status = 'pending'))::int AS unpaid, (count(*) FILTER (WHERE status = 'paid'))::int AS paid,
+       coalesce(sum(price_cents * quantity) FILTER (WHERE status = 'paid'), 0)::float8 AS "paidCents"
+     FROM orders WHERE sale_id = $1 AND ${ACTIVE}`,
+    [saleId],
+  );
+  return { ...rows[0]!, last: await readSaleRefund(saleId, db) };
 }
 
 export function createSaleRefunds(context: SaleRefundsContext): SaleRefunds {

@@ -232,7 +232,7 @@ function readsOver(cells: readonly CellParts[], { ofSale, ofOrder }: Finders): R
       ...routed(of('uncommitted'), 'ofUser'),
       has: async () => false, // strategies that decide in Postgres have none
     },
-    refunds: routed(of('refunds'), 'get'),
+    refunds: routed(of('refunds'), 'get', 'preview'),
     points: {
       async account(userId, max) {
         const found = await all(({ points }) => points.account(userId, max));

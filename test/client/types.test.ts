@@ -16,7 +16,7 @@ import { root } from '../support/samples.ts';
 const LEFT_OUT = [
   ...['auditSale', 'exportOrders', 'listUnmatchedPayments', 'listWaitlist', 'readSaleLog'],
   ...['listTasks', 'retryTask', 'discardTask', 'streamSale', 'streamConsole'],
-  ...['listStrategies', 'getHealth', 'getReadiness', 'getMetrics'],
+  ...['listStrategies', 'getHealth', 'getReadiness', 'getMetrics', 'previewSaleRefund'],
 ];
 /** The method of an operation. */
 const RENAMED: Readonly<Record<string, string>> = { getOrdersOfSale: 'getOrderOfUser' };

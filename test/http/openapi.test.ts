@@ -170,6 +170,7 @@ it('describes what AUTH=none answers', async () => {
     [`POST /orders/${orderId}/refund`, 200],
     [`POST /orders/${orderId}/refund`, 'invalid-transition', {}],
     [`GET /sales/${id}/refund`, 'not-found'],
+    [`GET /sales/${id}/refund/preview`, 200],
     [`POST /sales/${id}/refund`, 202, { returnUnits: false }],
     [`GET /sales/${id}/refund`, 200],
     [`POST /sales/${empty}/waitlist`, 201, { userId: 'ann' }],

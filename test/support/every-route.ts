@@ -60,6 +60,7 @@ export const ROUTES: Record<string, (things: Things) => readonly Request[]> = {
   'get /sales/{saleId}/waitlist/{userId}': ({ saleId }) => [[`/sales/${saleId}/waitlist/waits`]],
   'delete /sales/{saleId}/waitlist/{userId}': ({ saleId }) => [[`/sales/${saleId}/waitlist/waits`]],
   'get /sales/{saleId}/refund': ({ saleId }) => [[`/sales/${saleId}/refund`]],
+  'get /sales/{saleId}/refund/preview': ({ saleId }) => [[`/sales/${saleId}/refund/preview`]],
   'post /sales/{saleId}/orders': ({ saleId }) =>
     ['pending', 'new-1', 'new-2', 'new-3', 'new-4'].map((userId) => [`/sales/${saleId}/orders`, { userId }]),
   'post /sales/{saleId}/tickets': ({ saleId }) => [[`/sales/${saleId}/tickets`, {}]],
@@ -103,6 +104,7 @@ export const ADMINISTRATIVE = [
   'post /sales/{saleId}/restock',
   'post /sales/{saleId}/refund',
   'get /sales/{saleId}/refund',
+  'get /sales/{saleId}/refund/preview',
   'get /sales/{saleId}/orders.csv',
   'get /sales/{saleId}/audit',
   'get /sales/{saleId}/audit-log',

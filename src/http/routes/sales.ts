@@ -145,6 +145,14 @@ export const saleRefundRoutes = {
       throw new ProblemError('not-found', `Sale ${saleId} has no refund.`);
     },
   }),
+  previewSaleRefund: sale('get /sales/{saleId}/refund/preview', 'admin', {
+    summary: 'What a refund of a sale would close now, and its last one',
+    answers: { 200: json(a.refundPreviewSchema, 'Numbers of orders') },
+    async handle({ saleId, res }, { reads }) {
+      await knownSale(reads, saleId);
+      res.json(await reads.refunds.preview(saleId));
+    },
+  }),
 };
 
 export const restockSale = sale('post /sales/{saleId}/restock', 'admin', {

@@ -24,8 +24,8 @@ interface Action<T> {
   readonly path: string;
   readonly body: object;
   readonly method?: 'PATCH';
-  /** What the page says once it is done. */
-  readonly titleOf: (changed: T) => string;
+  /** What the page says once it is done; left out: the panel shows it. */
+  readonly titleOf?: (changed: T) => string;
   /** Reads again what is changed. */
   readonly refresh: () => Promise<void>;
 }
@@ -34,9 +34,10 @@ interface Action<T> {
 export async function act<T>({ path, body, method, titleOf, refresh }: Action<T>): Promise<T | null> {
   if (isActing.value) return null;
   isActing.value = true;
+  result.value = null;
   const answer = await press<T>(path, body, method);
-  if (answer.kind === 'ok') succeeded(titleOf(answer.body));
-  else failed('The request failed', answer);
+  if (answer.kind !== 'ok') failed('The request failed', answer);
+  else if (titleOf) succeeded(titleOf(answer.body));
   await refresh();
   isActing.value = false;
   return answer.kind === 'ok' ? answer.body : null;
@@ -83,6 +84,7 @@ const asked = signal<(Question & { resolve(answer: { readonly option: boolean } 
 /** Asks before a change. @returns null: not confirmed */
 export const confirmed = (question: Question) =>
   new Promise<{ readonly option: boolean } | null>((resolve) => {
+    result.value = null;
     asked.value = { ...question, resolve };
   });
 

@@ -1,15 +1,17 @@
 /** The orders of a sale: search, cancel and refund, one or all, and the export. */
-import { useSignal } from '@preact/signals';
+import { type Signal, useSignal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
 import { orderNumber, orderStatuses } from '../../domain/order.ts';
-import type { Order, Sale, SaleRefund } from '../ui/answers.ts';
+import { stateOf } from '../../domain/sale.ts';
+import type { Order, RefundPreview, Sale, SaleRefund } from '../ui/answers.ts';
 import { bearer } from '../ui/api.ts';
 import { count, money } from '../ui/format.ts';
 import { Bar, ORDER_PILLS, Pill } from '../ui/parts.tsx';
 import { act, confirmed, failed, isActing } from './actions.tsx';
 import { adjust, param } from './address.ts';
-import { ShowMore, Unread, useList, usePoll } from './list.tsx';
+import { type List, LONGEST, ShowMore, Unread, useList, usePoll } from './list.tsx';
 import type { SaleProps } from './sales.ts';
-import { distance, Time } from './time.tsx';
+import { distance, nowMs, Time } from './time.tsx';
 import { asAdmin, token } from './token.ts';
 
 const UNITS_RETURN = 'The units return to the sale';
@@ -19,12 +21,14 @@ export function Orders({ sale, refresh }: SaleProps) {
   const filter = { search: param('find').trim(), status: param('status') };
   const list = useList<Order>(`/sales/${id}/orders`, filter);
   const progress = useSignal<SaleRefund | null>(null);
+  useEffect(() => void preview(sale, progress), []);
   usePoll(async () => {
+    if (progress.value?.finishedAt !== null) return;
     const answer = await asAdmin<SaleRefund>(`/sales/${id}/refund`);
     if (answer.kind === 'ok') progress.value = answer.body;
   }, '');
   const { items: orders, failure } = list;
-  const { closeOne, closeAll } = changesOf(sale, async () => {
+  const { closeOne, closeAll } = changesOf(sale, progress, async () => {
     await Promise.all([list.refresh(), refresh()]);
   });
   return (
@@ -32,7 +36,7 @@ export function Orders({ sale, refresh }: SaleProps) {
       <Search />
       <div aria-live="polite">
         <Unread failure={failure.value} what="orders" />
-        {progress.value !== null && <Refunding {...progress.value} />}
+        {progress.value !== null && <Refunding {...progress.value} sale={sale} />}
       </div>
       {orders.value?.length === 0 && <p class="soft">No order matches.</p>}
       <ul class="rows">
@@ -43,43 +47,68 @@ export function Orders({ sale, refresh }: SaleProps) {
       <div class="row">
         <ShowMore list={list} />
         <button type="button" class="slim" onClick={() => exportOrders(id, filter)}>
-          Export as CSV
+          {exportText(filter, list)}
         </button>
         <button type="button" class="slim" aria-disabled={isActing.value} onClick={closeAll}>
-          Refund all…
+          Refund all orders…
         </button>
       </div>
     </>
   );
 }
 
+/** Reads what a refund of all orders would close. @param last becomes the last one */
+async function preview({ id }: Sale, last: Signal<SaleRefund | null>) {
+  const answer = await asAdmin<RefundPreview>(`/sales/${id}/refund/preview`);
+  if (answer.kind === 'ok') last.value = answer.body.last;
+  return answer;
+}
+
+const ordersText = (n: number, kind = '') => `${count(n)}${kind} ${n === 1 ? 'order' : 'orders'}`;
+
 /** Cancels and refunds, once they are confirmed. */
-function changesOf({ id, name, currency }: Sale, refresh: () => Promise<void>) {
-  async function close<T>(
-    question: { readonly title: string; readonly text: string; readonly yes: string },
-    path: string,
-    titleOf: (changed: T) => string,
-  ): Promise<void> {
-    const answer = await confirmed({ ...question, option: UNITS_RETURN });
-    if (answer === null) return;
-    await act<T>({ path, body: { returnUnits: answer.option }, titleOf, refresh });
-  }
-  const closeOne = ({ orderId, userId, quantity, amountCents }: Order, verb: string) => {
+function changesOf(sale: Sale, progress: Signal<SaleRefund | null>, refresh: () => Promise<void>) {
+  const { id, name, currency } = sale;
+  const closeOne = async ({ orderId, userId, quantity, amountCents }: Order, verb: string) => {
     const question = {
       title: `${verb} the order of ${userId}?`,
       text: `${count(quantity)} for ${money(amountCents, currency)}, order ${orderNumber(orderId)}.`,
       yes: `${verb} the order`,
     };
     const titleOf = ({ status }: Order) =>
-      `The order of ${userId} is ${status === 'cancelled' ? 'cancelled' : 'refunded'}`;
-    return close<Order>(question, `/orders/${orderId}/refund`, titleOf);
+      `The order of ${userId} is ${status === 'cancelled' ? 'cancelled' : 'to be refunded'}`;
+    const answer = await confirmed({ ...question, option: UNITS_RETURN });
+    if (answer === null) return;
+    await act({ path: `/orders/${orderId}/refund`, body: { returnUnits: answer.option }, titleOf, refresh });
   };
-  const closeAll = () => {
-    const text = 'All unpaid orders are cancelled and all paid ones refunded. Pause the sale first.';
-    const question = { title: `Refund all orders of ${name}?`, text, yes: 'Refund all orders' };
-    return close<SaleRefund>(question, `/sales/${id}/refund`, ({ orders }) => `${count(orders)} to close`);
+  const closeAll = async () => {
+    const found = await preview(sale, progress);
+    if (found.kind !== 'ok') return failed('The orders cannot be counted', found);
+    const { unpaid, paid, paidCents } = found.body;
+    const sells = !sale.paused && stateOf(sale, nowMs()) !== 'ended';
+    const amount = money(paidCents, currency);
+    const pauses = sells ? 'The sale is paused first. ' : '';
+    const answer = await confirmed({
+      title: `Refund all orders of ${name}?`,
+      text: `${pauses}${ordersText(paid, ' paid')}, ${amount}: to be refunded. ${ordersText(unpaid, ' unpaid')}: to be cancelled.`,
+      yes: `${sells ? 'Pause and refund' : 'Refund'} ${ordersText(paid + unpaid)}, ${amount}`,
+      option: UNITS_RETURN,
+    });
+    if (answer === null) return;
+    const pause = { path: `/sales/${id}`, method: 'PATCH', body: { paused: true }, refresh } as const;
+    if (sells && (await act(pause)) === null) return;
+    const body = { returnUnits: answer.option };
+    progress.value =
+      (await act<SaleRefund>({ path: `/sales/${id}/refund`, body, refresh })) ?? progress.value;
   };
   return { closeOne, closeAll };
+}
+
+/** How many orders the export has. */
+function exportText(filter: object, { items, lengthen }: List<Order>): string {
+  if (Object.values(filter).every((value) => value === '')) return 'Export all orders as CSV';
+  const isWhole = lengthen === null && items.value !== null && items.value.length < LONGEST;
+  return `Export the ${isWhole ? ordersText(items.value.length) : 'orders'} that match as CSV`;
 }
 
 const Search = () => (
@@ -148,11 +177,14 @@ function Row({
   );
 }
 
-function Refunding({ orders, remaining, finishedAt }: SaleRefund) {
+function Refunding({ orders, remaining, finishedAt, sale }: SaleRefund & { sale: Sale }) {
   if (finishedAt !== null)
     return (
       <p class="small soft">
         All orders were refunded by <Time iso={finishedAt} />: {count(orders)} closed.
+        {sale.paused &&
+          sale.sold > 0 &&
+          ' Purchases that ran when the sale was paused sold more: refund again.'}
       </p>
     );
   return (

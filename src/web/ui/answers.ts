@@ -6,6 +6,7 @@ import type {
   orderSchema,
   placedOrderSchema,
   readinessSchema,
+  refundPreviewSchema,
   saleEventSchema,
   saleRefundSchema,
   saleSchema,
@@ -32,6 +33,7 @@ export interface Health extends Pick<Readiness, 'stores'> {
 }
 /** A refund of all orders of a sale. */
 export type SaleRefund = z.output<typeof saleRefundSchema>;
+export type RefundPreview = z.output<typeof refundPreviewSchema>;
 
 export interface Problem {
   readonly kind: 'problem';
