@@ -34,7 +34,7 @@ interface Action<T> {
 export async function act<T>({ path, body, method, titleOf, refresh }: Action<T>): Promise<T | null> {
   if (isActing.value) return null;
   isActing.value = true;
-  result.value = null;
+  clear();
   const answer = await press<T>(path, body, method);
   if (answer.kind !== 'ok') failed('The request failed', answer);
   else if (titleOf) succeeded(titleOf(answer.body));
@@ -42,6 +42,11 @@ export async function act<T>({ path, body, method, titleOf, refresh }: Action<T>
   isActing.value = false;
   return answer.kind === 'ok' ? answer.body : null;
 }
+
+/** Ends the outcome of the action before. */
+export const clear = () => {
+  result.value = null;
+};
 
 /** @param at of another panel */
 export function succeeded(title: string, at = param('open')): void {
@@ -84,7 +89,7 @@ const asked = signal<(Question & { resolve(answer: { readonly option: boolean } 
 /** Asks before a change. @returns null: not confirmed */
 export const confirmed = (question: Question) =>
   new Promise<{ readonly option: boolean } | null>((resolve) => {
-    result.value = null;
+    clear();
     asked.value = { ...question, resolve };
   });
 

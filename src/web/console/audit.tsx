@@ -1,15 +1,15 @@
 /** Who changed a sale, and whether its stores agree. */
 import { useSignal } from '@preact/signals';
 import type { AuditedAct, Audit as Compared } from '../ui/answers.ts';
-import { count } from '../ui/format.ts';
+import { count, dateTime, money } from '../ui/format.ts';
 import { Live, Notice } from '../ui/parts.tsx';
-import { failed } from './actions.tsx';
+import { clear, failed } from './actions.tsx';
 import { ShowMore, Unread, useList } from './list.tsx';
 import type { SaleProps } from './sales.ts';
 import { Time } from './time.tsx';
 import { asAdmin } from './token.ts';
 
-export function Audit({ sale: { id } }: SaleProps) {
+export function Audit({ sale: { id, currency } }: SaleProps) {
   const list = useList<AuditedAct>(`/sales/${id}/audit-log`);
   return (
     <>
@@ -21,11 +21,11 @@ export function Audit({ sale: { id } }: SaleProps) {
         {list.items.value?.map((act, n) => (
           <li key={`${act.at} ${n}`} class="order-line small">
             <span>
-              <b>{act.actor.replace('admin:', '')}</b> {wordsOf(act)}
+              <b>{actorOf(act)}</b> {wordsOf(act, currency)}
               {act.status !== null && act.status >= 400 && <span class="bad"> (refused: {act.status})</span>}
             </span>
-            <span class="soft">
-              <Time iso={act.at} />
+            <span class="label">
+              <Time iso={act.at} text={dateTime(act.at)} />
             </span>
           </li>
         ))}
@@ -35,7 +35,29 @@ export function Audit({ sale: { id } }: SaleProps) {
   );
 }
 
-function wordsOf({ action, details, subject }: AuditedAct): string {
+/** Without ADMIN_TOKEN, administrators have no names. */
+const actorOf = ({ actor }: AuditedAct): string =>
+  actor === 'admin:loopback' ? 'An administrator on this machine' : actor.replace('admin:', '');
+
+const TERMS: Readonly<Record<string, string>> = {
+  priceCents: 'the price',
+  imageUrl: 'the picture',
+  maxPerOrder: 'the most units of an order',
+  paymentWindowS: 'the seconds to pay',
+  startsAt: 'the opening',
+  endsAt: 'the end',
+  waitlistHoldS: 'the seconds that the waitlist holds units',
+  limitGroup: 'the group of its limit',
+  maxPerCustomer: 'the most units of a customer',
+};
+
+function termText(name: string, value: unknown, currency: string): string {
+  const isSet = value !== null && value !== '';
+  const text = name === 'priceCents' ? money(Number(value), currency) : String(value);
+  return `${TERMS[name] ?? `the ${name}`} to ${!isSet ? 'none' : name.endsWith('At') ? dateTime(text) : text}`;
+}
+
+function wordsOf({ action, details, subject }: AuditedAct, currency: string): string {
   const {
     units = 0,
     paused,
@@ -45,12 +67,12 @@ function wordsOf({ action, details, subject }: AuditedAct): string {
     return units < 0 ? `cut ${count(-units)} units` : `added ${count(units)} units`;
   if (action.endsWith('/refund')) return 'refunded all orders';
   if (action === 'order.cancelled') return `cancelled the order of ${userId}`;
-  if (action === 'order.refund-due') return `refunded the order of ${userId}`;
+  if (action === 'order.refund-due') return `asked to refund the order of ${userId}`;
   if (action === 'order.extended') return `extended the order of ${userId}`;
   if (!action.startsWith('PATCH')) return action;
   if (paused !== undefined) return paused ? 'paused the sale' : 'resumed the sale';
   return `changed ${Object.entries(details)
-    .map(([name, value]) => `${name} to ${value}`)
+    .map(([name, value]) => termText(name, value, currency))
     .join(', ')}`;
 }
 
@@ -59,6 +81,7 @@ function Comparison({ id }: { id: number }) {
   const found = useSignal<Compared | 'running' | null>(null);
   const isRunning = found.value === 'running';
   async function compare(): Promise<void> {
+    clear();
     found.value = 'running';
     const answer = await asAdmin<Compared>(`/sales/${id}/audit`);
     found.value = answer.kind === 'ok' ? answer.body : null;
@@ -87,7 +110,7 @@ export function Verdict({ agrees, differences, isMirrored, auditedAt }: Compared
   if (agrees)
     return (
       <Notice tone="good" title={isMirrored ? 'The stores agree' : 'Postgres agrees with itself'}>
-        Every sold unit has one active order and one points entry
+        Active orders have as many units as are sold, and each order has its points
         {isMirrored && ', and Redis lists the same buyers as Postgres'}.{at}
       </Notice>
     );

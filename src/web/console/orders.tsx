@@ -7,7 +7,7 @@ import type { Order, RefundPreview, Sale, SaleRefund } from '../ui/answers.ts';
 import { bearer } from '../ui/api.ts';
 import { count, money } from '../ui/format.ts';
 import { Bar, ORDER_PILLS, Pill } from '../ui/parts.tsx';
-import { act, confirmed, failed, isActing } from './actions.tsx';
+import { act, clear, confirmed, failed, isActing } from './actions.tsx';
 import { adjust, param } from './address.ts';
 import { type List, LONGEST, ShowMore, Unread, useList, usePoll } from './list.tsx';
 import type { SaleProps } from './sales.ts';
@@ -116,8 +116,8 @@ const Search = () => (
     <input
       type="search"
       maxLength={64}
-      placeholder="Customer or order number"
-      aria-label="Search orders by customer or number"
+      placeholder="Part of a customer or number"
+      aria-label="Search orders by a part of their customer or number"
       value={param('find')}
       onInput={({ currentTarget }) => adjust({ find: currentTarget.value })}
     />
@@ -199,6 +199,7 @@ function Refunding({ orders, remaining, finishedAt, sale }: SaleRefund & { sale:
 
 /** Downloads the orders that match. A link could not send the token. */
 async function exportOrders(saleId: number, filter: Readonly<Record<string, string>>): Promise<void> {
+  clear();
   try {
     const query = new URLSearchParams(Object.entries(filter).filter(([, value]) => value !== ''));
     const response = await fetch(`/sales/${saleId}/orders.csv?${query}`, { headers: bearer(token.value) });

@@ -13,6 +13,7 @@ import { asAdmin, press } from './token.ts';
 const AT_ONCE = 6;
 
 interface Course {
+  readonly stock: number;
   readonly customers: number;
   /** How many were answered how. */
   readonly answers: Readonly<Record<string, number>>;
@@ -23,7 +24,7 @@ interface Course {
 
 export function Rehearsal() {
   const course = useSignal<Course | null>(null);
-  const { customers = 0, answers = {}, audit = null, problem = null } = course.value ?? {};
+  const { stock = 0, customers = 0, answers = {}, audit = null, problem = null } = course.value ?? {};
   const answered = Object.values(answers).reduce((sum, n) => sum + n, 0);
   const isRunning = course.value !== null && audit === null && problem === null;
   return (
@@ -69,14 +70,34 @@ export function Rehearsal() {
             {problem}
           </Notice>
         )}
-        {audit !== null && <Verdict {...audit} />}
+        {audit !== null && (
+          <>
+            <Ending {...{ stock, customers, answers }} agrees={audit.agrees} />
+            {!audit.agrees && <Verdict {...audit} />}
+          </>
+        )}
       </Live>
     </>
   );
 }
 
+/** Whether it ended as it should have. */
+function Ending({
+  stock,
+  customers,
+  answers,
+  agrees,
+}: Omit<Course, 'audit' | 'problem'> & { agrees: boolean }) {
+  const toSell = Math.min(stock, customers);
+  const { accepted = 0, 'sold-out': refused = 0 } = answers;
+  const isExpected = agrees && accepted === toSell && refused === customers - toSell;
+  const expected = `${count(toSell)} sold, ${count(customers - toSell)} refused, audit passed`;
+  const title = isExpected ? `As expected: ${expected}` : `Not as expected, which is ${expected}`;
+  return <Notice tone={isExpected ? 'good' : 'bad'} title={title} />;
+}
+
 async function rehearse(stock: number, customers: number, show: (course: Course) => void): Promise<void> {
-  let course: Course = { customers, answers: {}, audit: null, problem: null };
+  let course: Course = { stock, customers, answers: {}, audit: null, problem: null };
   const update = (more: Partial<Course>) => {
     course = { ...course, ...more };
     show(course);

@@ -10,7 +10,7 @@ const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 function localTime(iso: string | null | undefined): string {
   if (iso == null) return '';
   const date = new Date(iso);
-  return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+  return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
 }
 
 interface Props {
@@ -41,7 +41,7 @@ function fieldsOf(given: FormData): Record<string, unknown> {
   };
 }
 
-/** Instants of the form have no fractions of a second. */
+/** Instants of the form are whole minutes. */
 const isSame = (before: unknown, now: unknown): boolean =>
   before === now ||
   (typeof before === 'string' && typeof now === 'string' && localTime(before) === localTime(now));
@@ -140,10 +140,10 @@ const Terms = ({ sale }: { sale: Sale | undefined }) => (
       />
     </Field>
     <Field label="Opens" hint={`Empty: at once. Time in ${zone}`}>
-      <input name="startsAt" type="datetime-local" step={1} defaultValue={localTime(sale?.startsAt)} />
+      <input name="startsAt" type="datetime-local" step={60} defaultValue={localTime(sale?.startsAt)} />
     </Field>
     <Field label="Ends" hint={`Empty: never. Time in ${zone}`}>
-      <input name="endsAt" type="datetime-local" step={1} defaultValue={localTime(sale?.endsAt)} />
+      <input name="endsAt" type="datetime-local" step={60} defaultValue={localTime(sale?.endsAt)} />
     </Field>
   </>
 );

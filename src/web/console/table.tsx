@@ -13,6 +13,8 @@ import { asAdmin } from './token.ts';
 /** How many samples a sparkline shows: a minute. */
 const SPARK = 30;
 
+const NO_MATCH = 'No sale matches. Customers are found in an open sale, under Orders.';
+
 interface Row {
   readonly sale: Sale;
   readonly state: ReturnType<typeof stateOf>;
@@ -78,7 +80,7 @@ export function Sales() {
       {all !== null && all.length > 0 && (
         <>
           <Search first={rows[0]} />
-          {rows.length === 0 ? <p class="soft">No sale matches.</p> : <Table rows={rows} />}
+          {rows.length === 0 ? <p class="soft">{NO_MATCH}</p> : <Table rows={rows} />}
           {all.length === LONGEST && <p class="soft small">The newest {count(LONGEST)} sales.</p>}
         </>
       )}
