@@ -10,7 +10,10 @@ NOTHING_HAPPENED = {'busy', 'too-many-requests', 'too-early'}
 
 
 class Refused(Exception):
-    """Its arguments: the problem, and whether an earlier try, without an answer, may have placed an order."""
+    """
+    Its arguments: the problem's slug, whether an earlier try, without an answer, may have placed an order, and the problem itself, which has
+    what the API lists for the slug, such as `remaining`, `left` or `reason`.
+    """
 
 
 def send(request):
@@ -55,7 +58,7 @@ def buy(service, sale_id, order, within_s, headers={}):
         problem = found and found[1]  # None: there was no answer, or something in between answered
         if problem not in NOTHING_HAPPENED:
             if problem and status < 500:
-                raise Refused(problem, may_exist and status in (401, 403))
+                raise Refused(problem, may_exist and status in (401, 403), body)
             may_exist = True
         wait = int(after) if after.isdigit() else 4  # a proxy may send a date
         wait += random.random()

@@ -180,6 +180,20 @@ it('in Python, ends without an answer when its time is over', async ({ skip }) =
   expect(await buyBy(await front('busy'), 'fay')).toBe('gave-up false');
 });
 
+it('in Python, a refusal has what the problem has', async ({ skip }) => {
+  skip(spawnSync('python3', ['--version']).status !== 0, 'there is no python3');
+  const { id } = await createSale(service.url, 1, { maxPerOrder: 3 });
+  const order = { userId: 'gus', quantity: 2 };
+  const script = `import json, sys
+from buy import Refused, buy
+try:
+    buy(*json.loads(sys.argv[1]))
+except Refused as refused:
+    print(refused.args[0], refused.args[2]['remaining'])`;
+  const args = [service.url, id, order, 60];
+  expect(await packed.run('python3', ['-c', script, JSON.stringify(args)])).toBe('not-enough-units 1');
+});
+
 /** Calls `receive` of a file of the page with each list of arguments, bodies as `bytes` has them. @returns the statuses */
 async function received(
   name: string,

@@ -128,6 +128,18 @@ describe(STRATEGY, () => {
     expect(await everything()).toEqual(before);
   });
 
+  it('says that Redis was not compared, without its URL or with a strategy that decides in Postgres', async () => {
+    const ofPostgres = DIFFERENCES[5]!.slice(0, 2).map((difference) => `sale ${idOf(5)}: ${difference}\n`);
+    for (const [env, why] of [
+      [{ REDIS_URL: '' }, 'REDIS_URL names none'],
+      [{ STRATEGY: 'group-commit' }, 'STRATEGY=group-commit decides in Postgres'],
+    ] as const) {
+      const { code, out } = await runCommand('reconcile', { ...envOf(stores), ...env }, ['--check']);
+      expect(code, out).toBe(1);
+      expect(out).toBe(`${ofPostgres.join('')}1 sales differ.\nRedis was not compared: ${why}.\n`);
+    }
+  });
+
   it('repairs what Redis has wrong, and reports where Postgres contradicts itself', async () => {
     const { code, out, err } = await run();
     expect({ code, err }).toEqual({ code: 1, err: '' });
