@@ -246,6 +246,7 @@ it("how to run a sale: an operator's day; then how to integrate: a signed paymen
     '"priceCents":4500,"stock":100,"sold":0,"remaining":100,"maxPerOrder":2,"paused":false,"paymentWindowS":600',
     '"stock":120,"sold":4',
     '"userId":"ann","status":"refund-due","quantity":2,"priceCents":4500,"amountCents":9000',
+    '"name":"members","opensAt":"2026-11-30T08:00:00.000Z","codes":{"count":1,"uses":100,"taken":0}',
     '"returnUnits":true,"orders":2,"remaining":2',
     ',ann,refund-due,2,4500,9000,',
     ',ben,refund-due,1,4500,4500,',
@@ -254,9 +255,10 @@ it("how to run a sale: an operator's day; then how to integrate: a signed paymen
   ])
     expect(said).toContain(part);
   const { rows } = await stores.sql.query(
-    `SELECT stock, sold, (SELECT count(*)::int FROM tasks WHERE kind = 'refund') AS refunds FROM sales`,
+    `SELECT stock, sold, (SELECT count(*)::int FROM tasks WHERE kind = 'refund') AS refunds FROM sales ORDER BY id`,
   );
-  expect(rows).toEqual([{ stock: 118, sold: 0, refunds: 2 }]);
+  const presale = { stock: 100, sold: 2, refunds: 2 };
+  expect(rows).toEqual([{ stock: 118, sold: 0, refunds: 2 }, presale]);
   await service.stop();
   const commands = blockWith(text('docs/how-to/integrate.md'), 'payments/notifications');
   const PAYMENT_WEBHOOK_SECRETS = /secret=(\S+)/.exec(commands)![1]!;
