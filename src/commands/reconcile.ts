@@ -42,7 +42,7 @@ async function main(): Promise<number> {
     if (different > 0 || unread === 0) say(different === 0 ? agreement : `${different} sales differ.`);
     const why =
       urls.redisUrl === null ? 'REDIS_URL names none' : `STRATEGY=${config.strategy} decides in Postgres`;
-    if (mirror === null) say(`Redis was not compared: ${why}.`);
+    if (!isMirrored) say(`Redis was not compared: ${why}.`);
     return unread > 0 ? 2 : Math.sign(different);
   } finally {
     await closers.close((error) => reports.onError('stop', error));

@@ -59,7 +59,7 @@ export const limits = {
   leastBatch: 16,
   /** Commit statements in flight, on one connection: see concurrency/micro-batcher.ts. */
   commitInFlight: 3,
-  /** Longest time for which a batch is held back beside other processes that sell the sale (strategies/kit/row-turns.ts): a few full batches of theirs. */
+  /** Longest time for which a batch is held back beside other processes that sell the sale (strategies/kit/placing-batches.ts): a few full batches of theirs. */
   commitHoldMs: 10,
   /** Orders queued for commit; above it an attempt ends as `busy` and its unit is released. */
   commitQueue: 120_000,

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { limits } from '../../../src/config/limits.ts';
-import { rowTurns } from '../../../src/strategies/kit/row-turns.ts';
+import { rowTurns } from '../../../src/strategies/kit/placing-batches.ts';
 
 const SALE = 1;
 /** Notes statements that waited so long, each after another one of this process (1) or of others. */
