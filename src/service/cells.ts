@@ -137,6 +137,11 @@ export function overCells(cells: readonly CellParts[], directory: CellDirectory)
       ...routed(of(ofTask, 'tasks'), 'retry', 'discard'),
       list: async (state, max) =>
         newest(await all(({ tasks }) => tasks.list(state, max)), ({ createdAt }) => createdAt, max),
+      async countOpen() {
+        const counts = await all(({ tasks }) => tasks.countOpen());
+        const states = new Set(counts.flatMap((of) => [...of.keys()]));
+        return new Map([...states].map((state) => [state, sum(counts.map((of) => of.get(state) ?? 0))]));
+      },
     },
     saleEvents: {
       listen: async (saleId, res) => (await ofSale(saleId)).saleEvents.listen(saleId, res),

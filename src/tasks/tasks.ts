@@ -11,7 +11,7 @@ import { type IdempotencyKey, once } from '../store/postgres/idempotency.ts';
 import type { PostgresStore } from '../store/postgres/pool.ts';
 import { taskTable } from '../store/postgres/task-table.ts';
 import type { TaskHandler } from './handlers.ts';
-import { reportWaiting } from './receivers.ts';
+import { reportReceivers } from './receivers.ts';
 import { startReclaimer } from './reclaimer.ts';
 import { type ClaimDue, startWorker } from './worker.ts';
 
@@ -30,6 +30,8 @@ export interface TasksContext {
 export interface TaskAdmin {
   /** Newest first. @param state null: every state */
   list(state: TaskState | null, max: number): Promise<readonly Task[]>;
+  /** Number of tasks in each state except `done`. */
+  countOpen(): Promise<ReadonlyMap<TaskState, number>>;
   /**
    * Returns a dead task to `waiting`.
    * @param key of a request that has one: it happens once, and a repeat gets the same task
@@ -69,9 +71,8 @@ export function startTasks(context: TasksContext): Tasks {
     bounds: limits.tasks,
   };
   const worker = startWorker(parts);
-  const stops = [worker.stop, startReclaimer(parts)];
-  if (unreceived.length > 0)
-    stops.push(reportWaiting({ ...parts, kinds: unreceived, health: background.loop('receivers') }));
+  const receivers = { table, unreceived, bounds: limits.tasks, health: background.loop('receivers') };
+  const stops = [worker.stop, startReclaimer(parts), reportReceivers(receivers)];
   measureTasks(instruments, () => table.countOpen());
   type Change = (client: pg.PoolClient) => Promise<Task | null>;
   async function changeDead(id: number, key: IdempotencyKey | null, change: Change): Promise<DeadTaskResult> {
@@ -88,6 +89,7 @@ export function startTasks(context: TasksContext): Tasks {
   }
   return {
     list: table.list,
+    countOpen: table.countOpen,
     retry: (id, key = null) => changeDead(id, key, (client) => table.revive(id, client)),
     discard: (id, actor, key = null) => changeDead(id, key, (client) => table.discard(id, actor, client)),
     async stop() {

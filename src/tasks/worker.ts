@@ -17,6 +17,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { LoopHealth } from '../concurrency/loop-health.ts';
 import type { TaskBounds } from '../config/limits.ts';
 import type { ClaimedTask } from '../domain/task.ts';
+import { errorLog } from '../metrics/error-log.ts';
 import type { Instruments } from '../metrics/instruments.ts';
 import { isRowError } from '../store/failures/postgres.ts';
 import type { TaskFailure, TaskTable } from '../store/postgres/task-table.ts';
@@ -59,6 +60,7 @@ const RECORD_MS = 1_000;
 
 export function startWorker(context: WorkerContext): Worker {
   const { claimDue, health, bounds } = context;
+  const logFailed = errorLog((details, message) => context.log(message, details));
   const running = new Map<Promise<void>, AbortController>();
   let stopping = false;
   let aborted = false;
@@ -84,7 +86,7 @@ export function startWorker(context: WorkerContext): Worker {
 
   function start(attempt: Attempt): void {
     if (aborted) attempt.abort.abort(STOPPED); // its claim was answered too late
-    const work = perform(context, attempt).finally(() => {
+    const work = perform({ ...context, logFailed }, attempt).finally(() => {
       running.delete(work);
       wake();
     });
@@ -129,8 +131,11 @@ async function atMost(ms: number, work: Promise<void>): Promise<void> {
 }
 
 /** Performs one claimed attempt and records its result. */
-async function perform(context: WorkerContext, attempt: Attempt): Promise<void> {
-  const { table, handlers, instruments, bounds, log } = context;
+async function perform(
+  context: WorkerContext & { readonly logFailed: ReturnType<typeof errorLog> },
+  attempt: Attempt,
+): Promise<void> {
+  const { table, handlers, instruments, bounds, log, logFailed } = context;
   const { task } = attempt;
   const handler = handlers.get(task.kind);
   const timer = instruments.taskSeconds.startTimer({ kind: handler === undefined ? 'unknown' : task.kind });
@@ -142,8 +147,10 @@ async function perform(context: WorkerContext, attempt: Attempt): Promise<void> 
   }
   const failure = failureOf(attempt, error, handler !== undefined, bounds);
   timer({ result: failure.dead ? 'dead' : 'retry' });
-  const { id: taskId, kind, attempts } = task;
+  const { id: taskId, kind, attempts, idempotencyKey: key } = task;
+  const message = 'Attempt at a task failed, and is repeated';
   if (failure.dead) log('Task is dead', { taskId, kind, attempts, error });
+  else logFailed({ err: error, operation: `task ${kind}`, details: { taskId, key, attempts }, message });
   return record(context, attempt, () => table.failed(task, failure));
 }
 

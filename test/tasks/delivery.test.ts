@@ -167,6 +167,24 @@ describe('a handler that fails', () => {
     expect(pauses).toHaveLength(3);
   });
 
+  it('is logged as a failed attempt with its task, and repetitions are only counted', async () => {
+    const { log, start } = open();
+    const [first] = await writeTasks(stores, 3);
+    start(
+      async () => {
+        throw new Error('away');
+      },
+      { concurrency: 1 },
+    );
+    await until('retry', 3);
+    const failed = log.filter(
+      (line) => line.startsWith('Attempt at a task failed') && !line.includes('"repeated":'),
+    );
+    expect(failed).toEqual([
+      expect.stringMatching(`"err":"away",.*"taskId":${first},"key":"ship:.*"attempts":1`),
+    ]);
+  });
+
   it('begins a new round of attempts when an operator retries the task', async () => {
     const [id] = await writeTasks(stores, 1);
     const process = open();

@@ -126,6 +126,20 @@ describe('operators', () => {
   });
   const service = opened(() => startService(env));
 
+  it('see in /readyz that the receiver of tasks keeps failing, until it accepts them', async () => {
+    await stores.sql.query(
+      `INSERT INTO tasks (kind, key, payload, attempts) VALUES ('ship', 'fails', '{}', 2)`,
+    );
+    const readiness = () => call(`${service.url}/readyz`);
+    const detail = expect.stringMatching(/^1 failing; ship tasks: retried or dead: .*500/);
+    const degraded = [{ what: 'receivers', detail }];
+    await expect.poll(readiness).toMatchObject({ status: 200, body: { status: 'degraded', degraded } });
+    answer = 200;
+    await stores.sql.query(`UPDATE tasks SET run_at = now() WHERE key = 'fails'`);
+    await eventually(readiness, ({ body }) => body.status === 'ok');
+    answer = 500;
+  });
+
   it('see tasks, newest first, by state', async () => {
     await stores.sql.query(
       `INSERT INTO tasks (kind, key, payload, state) SELECT 'ship', 'old:' || n, '{}', 'done' FROM generate_series(1, 100) n`,

@@ -28,7 +28,7 @@ export const serviceRoutes = {
     answers: {
       200: json(
         a.readinessSchema,
-        'Every store in use answers; `degraded` lists failing background work, tasks that wait for a receiver, masters of a cluster that are down, and a Redis that may evict keys or denies commands',
+        'Every store in use answers; `degraded` lists failing background work, tasks whose receiver is not set or keeps failing, masters of a cluster that are down, and a Redis that may evict keys or denies commands',
       ),
       503: json(
         a.readinessSchema,

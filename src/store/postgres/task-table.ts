@@ -131,6 +131,14 @@ interface ClaimedRow extends Omit<ClaimedTask, 'id'> {
 const WAITING_OF = `SELECT kind FROM unnest($1::text[]) AS kinds(kind)
   WHERE EXISTS (SELECT FROM tasks WHERE tasks.kind = kinds.kind AND state IN ('waiting', 'retry'))`;
 
+/** One failed attempt is no news: receivers are restarted. */
+const ATTEMPTS_TOLERATED = 2;
+
+/** The error of one task of each kind among these that is dead, or was tried more often than tolerated. */
+const FAILING_OF = `SELECT kind, regexp_replace(error, '^attempt [0-9]+: ', '') AS error FROM unnest($1::text[]) AS kinds(kind)
+  CROSS JOIN LATERAL (SELECT last_error AS error FROM tasks
+    WHERE tasks.kind = kinds.kind AND state IN ('retry', 'dead') AND (state = 'dead' OR attempts > ${ATTEMPTS_TOLERATED}) LIMIT 1) AS failing`;
+
 /**
  * The statements of workers. A task whose update Postgres rejects backs off for a while and does not stop others from being
  * claimed or reclaimed.
@@ -197,6 +205,11 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth, unreceive
     /** @returns the kinds among these of which a task waits */
     waitingOf: async (kinds: readonly TaskKind[]): Promise<ReadonlySet<string>> =>
       new Set((await pool.query<{ kind: string }>(WAITING_OF, [kinds])).rows.map(({ kind }) => kind)),
+    /** @returns the last error of a task, by those of these kinds whose tasks keep failing */
+    failingOf: async (kinds: readonly TaskKind[]): Promise<ReadonlyMap<string, string | null>> => {
+      const { rows } = await pool.query<{ kind: string; error: string | null }>(FAILING_OF, [kinds]);
+      return new Map(rows.map(({ kind, error }) => [kind, error]));
+    },
     /** Returns tasks queued for longer to `waiting`: an earlier version left them. @returns their number */
     reclaimQueued: (olderMs: number, max: number) => reclaim('queued', `state = 'waiting'`, olderMs, max),
     /** Fails tasks processing for longer: their worker is gone. They are retried, or dead after the last attempt. @returns their number */

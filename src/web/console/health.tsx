@@ -2,6 +2,7 @@
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import type { Health, Strategies } from '../ui/answers.ts';
+import { count } from '../ui/format.ts';
 import { Live, Notice, Pill } from '../ui/parts.tsx';
 import { asAdmin } from './token.ts';
 
@@ -14,7 +15,7 @@ const ADVICE: Readonly<Record<string, string>> = {
   'mirror-outbox': 'Redis lacks changes of Postgres. It receives them when it responds again.',
   tasks: 'Tasks wait in Postgres, where they are safe. Check Postgres; the log has the error.',
   receivers:
-    'Tasks wait in Postgres, where they are safe. Set the variable, or set it to none if nothing is to be delivered.',
+    'Tasks wait in Postgres, where they are safe. Repair their receiver; or set the variable, to none if nothing is to be delivered. See docs/how-to/recover.md, “Dead tasks”.',
   'audit-log': 'Events are not in the audit log yet. Check Postgres.',
   turns: 'Some expired turns of the waiting room were not deleted. Check Postgres.',
   retention: 'Some old rows were not deleted. A table of yours may refer to them.',
@@ -28,6 +29,19 @@ const CONNECTIONS = { connecting: 'Connecting', lost: 'Reconnecting', refused: '
 
 const nameOf = (store: string): string => store[0]!.toUpperCase() + store.slice(1);
 
+/** `5 tasks retried, 1 task dead`; empty: no task fails, and each payment has its order. */
+function workText(): string {
+  const { retried = 0, dead = 0, unmatched = 0 } = health.value?.work ?? {};
+  return [
+    [retried, 'task', 'retried'] as const,
+    [dead, 'task', 'dead'] as const,
+    [unmatched, 'payment', 'unmatched'] as const,
+  ]
+    .filter(([n]) => n > 0)
+    .map(([n, what, how]) => `${count(n)} ${what}${n === 1 ? '' : 's'} ${how}`)
+    .join(', ');
+}
+
 /** What is wrong, with advice. */
 export function Troubles() {
   return (
@@ -39,6 +53,12 @@ export function Troubles() {
             {state}. Purchases that need it get 503; no order is lost. See docs/how-to/recover.md.
           </Notice>
         ))}
+      {(health.value?.work?.unmatched ?? 0) > 0 && (
+        <Notice tone="warn" title="Payments changed no order">
+          <code>GET /payments/unmatched</code> lists them with the reason. See docs/how-to/recover.md,
+          “StampedePaymentsUnmatched”.
+        </Notice>
+      )}
       {health.value?.degraded.map(({ what, detail }) => (
         <Notice key={what} tone="warn" title={`Degraded: ${what}`}>
           {ADVICE[what] ?? 'See docs/how-to/recover.md.'}
@@ -73,17 +93,21 @@ export function HealthLine() {
   }, [isLive]);
   const stores = Object.entries(health.value?.stores ?? {});
   const isWell = stores.every(([, state]) => state === 'ok') && health.value?.degraded.length === 0;
+  const work = workText();
   return (
     <details class="health">
       <summary>
         {connection.value !== 'live' ? (
           <Pill tone="warn">{CONNECTIONS[connection.value]}</Pill>
         ) : (
-          <Pill tone={isWell ? 'good' : 'bad'}>{isWell ? 'Healthy' : 'In trouble'}</Pill>
+          <Pill tone={isWell ? (work === '' ? 'good' : 'warn') : 'bad'}>
+            {isWell ? (work === '' ? 'Healthy' : 'Work to do') : 'In trouble'}
+          </Pill>
         )}{' '}
         <span>
           {textOf(stores)}
           {strategies.value !== null && ` · ${strategies.value.active}`}
+          {work !== '' && ` · ${work}`}
         </span>
       </summary>
       {strategies.value !== null && <Strategy {...strategies.value} />}

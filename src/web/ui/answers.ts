@@ -30,6 +30,8 @@ type Readiness = z.output<typeof readinessSchema>;
 export interface Health extends Pick<Readiness, 'stores'> {
   readonly now: number;
   readonly degraded: NonNullable<Readiness['degraded']>;
+  /** Tasks, and payments; null: they cannot be counted. */
+  readonly work: { readonly retried: number; readonly dead: number; readonly unmatched: number } | null;
 }
 /** A refund of all orders of a sale. */
 export type SaleRefund = z.output<typeof saleRefundSchema>;
