@@ -71,7 +71,7 @@ export function withExtras(
   const added = chosen.map((kind) => ADD[kind](draw));
   const scripts = [...workload.scripts, ...added.flatMap((one) => one.scripts)];
   const time: Fault[] = Array.from({ length: 1 + below(2) }, () => ({
-    ...{ kind: 'time passes', step: 20 + below(2 * where.steps), which: random(), lasts: 1 },
+    ...{ kind: 'time passes', step: 15 + below(where.steps), which: random(), lasts: 1 },
   }));
   const extras: Extras = Object.assign({}, ...added.map((one) => one.extras));
   return {
@@ -129,11 +129,17 @@ const ADD: Readonly<Record<Kind, (draw: Draw) => Addition>> = {
   },
   extend(draw) {
     const { customers, below, isLucky, at } = draw;
+    const user = customers[0]!;
     const extend = (): Action => ({
-      ...{ kind: 'extend', user: customers[0]!, seconds: [1, 4, 12, MAX_HOLD_S + 5][below(4)]!, at: at() },
+      ...{ kind: 'extend', user, seconds: [1, 4, 12, MAX_HOLD_S + 5][below(4)]!, at: at() },
     });
-    const scripts = [[extend(), pass(draw, 'expiry'), pass(draw, 'expiry')]];
-    scripts.push(isLucky(0.5) ? [extend(), extend()] : [extend(), pass(draw, 'expiry'), extend()]);
+    // Repeats take a while: the order is due when the last of these requests are sent.
+    const repeat = (): Action => ({ kind: 'buy', user, units: 1, at: at() });
+    const [first, second] = [pass(draw, 'expiry'), pass(draw, 'expiry')];
+    const scripts = [
+      [...(isLucky(0.5) ? [extend()] : [repeat()]), repeat(), repeat(), first, second],
+      [repeat(), ...(isLucky(0.5) ? [extend()] : []), repeat(), repeat(), extend(), extend()],
+    ];
     return { scripts };
   },
   transfer({ customers, fresh, isLucky, at }) {
@@ -156,7 +162,14 @@ const ADD: Readonly<Record<Kind, (draw: Draw) => Addition>> = {
       ...(isLucky(0.3) ? [buy(user)] : []),
     ];
     const scripts: Action[][] = others.map(waiting);
-    scripts.push([...waiting(fresh), pass(draw, 'expiry'), pass(draw, 'waitlist'), pass(draw, 'expiry')]);
+    const passes = [
+      pass(draw, 'expiry'),
+      buy(fresh),
+      pass(draw, 'waitlist'),
+      buy(fresh),
+      pass(draw, 'expiry'),
+    ];
+    scripts.push([...waiting(fresh), ...passes]);
     if (isLucky(0.7)) scripts.push([buy(first), { kind: 'cancel', user: first, at: at() }]);
     if (isLucky(0.3)) scripts.push(waiting(first));
     return { scripts, extras: { holdS: HOLD_S }, stock: isLucky(0.7) ? 1 : stock };
