@@ -388,4 +388,5 @@ it('refuses a Postgres that is not the cell for which it is named, and writes no
   expect(await identities()).toEqual([isOnes(0, 2), isOnes(1), [], []]);
   await start(first, [second, empty]);
   expect(await identities()).toEqual([isOnes(0, 3), isOnes(1), [], isOnes(2)]);
+  await expect(start(first, [empty, second])).rejects.toThrow(/is cell 2: name the cells in their order/);
 });
