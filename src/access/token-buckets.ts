@@ -11,8 +11,8 @@ import { randomInt } from 'node:crypto';
 import { limits } from '../config/limits.ts';
 
 export interface TokenBuckets {
-  /** Takes a token. @returns whether there was one */
-  take(key: string, nowMs: number): boolean;
+  /** Takes a token. @param nowMs on a clock that is never set back @returns whether there was one */
+  take(key: string, nowMs?: number): boolean;
 }
 
 const SECOND_MS = 1_000;
@@ -41,7 +41,7 @@ export function tokenBuckets(perSecond: number): TokenBuckets {
   }
 
   return {
-    take(key, nowMs) {
+    take(key, nowMs = performance.now()) {
       let [hash, tag] = [seed, tagSeed];
       for (let i = 0; i < key.length; i++) {
         const code = key.charCodeAt(i);
@@ -51,8 +51,7 @@ export function tokenBuckets(perSecond: number): TokenBuckets {
       }
       tag >>>= 0;
       const at = placeOf(hash ^ (hash >>> 16), tag);
-      // Capped at a second, in case the clock was set back.
-      const aheadMs = tags[at] === tag ? Math.min(Math.max(0, fullMs[at]! - nowMs), SECOND_MS) : 0;
+      const aheadMs = tags[at] === tag ? Math.max(0, fullMs[at]! - nowMs) : 0;
       const hasToken = aheadMs <= latestMs;
       tags[at] = tag;
       fullMs[at] = nowMs + aheadMs + (hasToken ? tokenMs : 0);

@@ -27,7 +27,7 @@ export function limitRequests(
 ): RequestListener {
   if (requests === null) return listener;
   return (req, res) => {
-    if (requests.take(addresses.of(req), Date.now())) return listener(req, res);
+    if (requests.take(addresses.of(req))) return listener(req, res);
     onLimited('address-rate');
     send(res, REPLY);
   };

@@ -46,7 +46,7 @@ export function createTicketGate({
     if (ticket === null) return 'unsigned';
     if (ticket.saleId !== saleId) return 'other-sale';
     if (nowMs >= ticket.expiresMs) return 'expired';
-    if (!attempts.take(ticket.customer, nowMs)) return 'customer-rate';
+    if (!attempts.take(ticket.customer)) return 'customer-rate';
     return nowMs < ticket.notBeforeMs ? 'too-early' : null;
   }
 
