@@ -190,6 +190,7 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth, unreceive
     /**
      * Claims due tasks, the longest due first, at most `max`. Rows that another worker has locked are skipped: none waits. Of concurrent
      * claims to one task exactly one succeeds.
+     * @returns them in the order in which they were written
      */
     async claimDue(max: number): Promise<readonly ClaimedTask[]> {
       const without = [health.backingOff('task'), unreceived];
@@ -200,7 +201,7 @@ export function taskTable(postgres: PostgresStore, health: LoopHealth, unreceive
           return claimEach(max, ...without);
         },
       );
-      return rows.map((row) => ({ ...row, id: Number(row.id) }));
+      return rows.map((row) => ({ ...row, id: Number(row.id) })).sort((a, b) => a.id - b.id);
     },
     /** @returns the kinds among these of which a task waits */
     waitingOf: async (kinds: readonly TaskKind[]): Promise<ReadonlySet<string>> =>
