@@ -221,6 +221,10 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.keyboard.press('Enter');
       await says(page, '0 sold');
       expect(new URL(page.url()).hash).toBe(`#search=keys&sort=Left&open=${later}`);
+      await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+      await press(page, 'Copy link');
+      await says(page, 'The link is copied');
+      expect(await page.evaluate('navigator.clipboard.readText()')).toBe(page.url());
       await inspect(page);
       await page.setViewportSize({ width: 1280, height: 800 });
       await page.reload();

@@ -6,7 +6,7 @@ import type { Sale, SaleEvent } from '../ui/answers.ts';
 import { count, money } from '../ui/format.ts';
 import { Bar, Field, Notice, StatePill } from '../ui/parts.tsx';
 import { listen } from '../ui/stream.ts';
-import { act, confirmed, isActing } from './actions.tsx';
+import { act, confirmed, failed, isActing, succeeded } from './actions.tsx';
 import { hrefOf, param } from './address.ts';
 import { Audit } from './audit.tsx';
 import { Chart, type Series } from './chart.tsx';
@@ -90,6 +90,16 @@ export function SalePanel({ id }: { id: string }) {
   );
 }
 
+/** The link shows a colleague the same. */
+async function copyLink(): Promise<void> {
+  try {
+    await navigator.clipboard.writeText(location.href);
+    succeeded('The link is copied');
+  } catch {
+    failed('The browser does not copy the link', 'Copy the address of this page.');
+  }
+}
+
 function Head({ sale, refresh }: SaleProps) {
   const state = stateOf(sale, nowMs());
   const { id, name, priceCents, currency, paused, startsAt, endsAt, maxPerOrder } = sale;
@@ -101,6 +111,9 @@ function Head({ sale, refresh }: SaleProps) {
       </h2>
       <div class="row apart head">
         <StatePill state={state} />
+        <button type="button" class="slim" onClick={copyLink}>
+          Copy link
+        </button>
         {state !== 'ended' && (
           <button
             type="button"
