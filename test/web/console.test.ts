@@ -144,7 +144,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       expect(lines.map((line) => line.split(',')[1])).toEqual(['dan', 'bob', 'ann']);
       await page.route('**/orders.csv*', (route) => route.abort('connectionreset'));
       await search.fill('an');
-      await press(page, 'Export the 2 orders that match as CSV');
+      await press(page, 'Export 2 matching orders as CSV');
       await says(page, 'The export failed');
       await buy(service.url, id, 'eve');
       await press(page, 'Refund all orders…');

@@ -15,7 +15,7 @@ const ADVICE: Readonly<Record<string, string>> = {
   'mirror-outbox': 'Redis lacks changes of Postgres. It receives them when it responds again.',
   tasks: 'Tasks wait in Postgres, where they are safe. Check Postgres; the log has the error.',
   receivers:
-    'Tasks wait in Postgres, where they are safe. Repair their receiver; or set the variable, to none if nothing is to be delivered. See docs/how-to/recover.md, “Dead tasks”.',
+    'Tasks wait in Postgres, where they are safe. Repair their receiver, or set the variable that is missing, to none if nothing is to be delivered. See docs/how-to/recover.md, “Dead tasks”.',
   'audit-log': 'Events are not in the audit log yet. Check Postgres.',
   turns: 'Some expired turns of the waiting room were not deleted. Check Postgres.',
   retention: 'Some old rows were not deleted. A table of yours may refer to them.',

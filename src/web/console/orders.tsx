@@ -108,7 +108,7 @@ function changesOf(sale: Sale, progress: Signal<SaleRefund | null>, refresh: () 
 function exportText(filter: object, { items, lengthen }: List<Order>): string {
   if (Object.values(filter).every((value) => value === '')) return 'Export all orders as CSV';
   const isWhole = lengthen === null && items.value !== null && items.value.length < LONGEST;
-  return `Export the ${isWhole ? ordersText(items.value.length) : 'orders'} that match as CSV`;
+  return `Export ${isWhole ? ordersText(items.value.length, ' matching') : 'matching orders'} as CSV`;
 }
 
 const Search = () => (
