@@ -5,6 +5,7 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { withRedis } from '../../lab/servers/stores.ts';
+import { findMarked } from '../../src/local/processes.ts';
 import { findRedisServer, startRedisServer } from '../../src/local/redis-server.ts';
 import { temporaryFolder } from './support.ts';
 
@@ -32,6 +33,7 @@ test('a server that version 1.0.0 started keeps its folder', async () => {
   const args = ['--port', '0', '--set-proc-title', 'no', '--syslog-ident', join(folder, 'redis.conf')];
   const old = spawn(path, args, { cwd: folder, stdio: 'ignore' });
   const ended = once(old, 'exit');
+  await expect.poll(() => findMarked(folder)).toHaveLength(1); // a new process has no command line for a moment
   const message = expect.stringContaining(`pid ${old.pid}`);
   const starting = startRedisServer({ folder });
   await expect(starting)
