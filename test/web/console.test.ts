@@ -244,7 +244,14 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
 
   it('shows how fast a sale and all sales sell, and the health of the stores', async () => {
     const { id } = await createSale(service.url, 400);
+    await stores.sql.query(`INSERT INTO tasks (kind, key, payload, state, attempts, run_at)
+      VALUES ('ship', 'later', '{}', 'retry', 1, now() + interval '1 day'), ('gone', 'gone', '{}', 'dead', 20, now())`);
+    const orderId = '01a22bdc-f4eb-7875-921d-5e1c00000001';
+    await post(`${service.url}/payments/notifications`, { notificationId: 'lost', orderId, amountCents: 1 });
     await visit(browser, at(`open=${id}`), async (page) => {
+      await says(page, 'Work to do');
+      await says(page, ' · 1 task retried, 1 task dead, 1 payment unmatched');
+      await inspect(page);
       let n = 0;
       for (const chart of ['Units sold per second', 'All sales per second'])
         await expect
