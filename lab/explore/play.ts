@@ -183,11 +183,10 @@ const MAX_CUSTOMERS = 100;
 
 /** New customers buy until the sales are sold out: no unit is stranded, and none is sold twice. */
 async function sellTheRest(schedule: Schedule): Promise<void> {
-  const { clients } = schedule;
+  const { clients, plan } = schedule;
   const process = schedule.processes.find(({ state }) => state === 'up')!;
-  /** How many come at once, of each sale that is not sold out; one that Postgres has sold out has had its customers. */
-  const left = await schedule.servers.unitsLeft();
-  const coming = new Map([...left].filter(([, units]) => units > 0).map(([n, units]) => [n, units + 1]));
+  /** How many come at once, of each sale that is not sold out. */
+  const coming = new Map(plan.sales.map(({ n, workload }) => [n, workload.stock + 1]));
   for (let customers = 0, tries = 1; coming.size > 0; ) {
     const from = clients.history.length;
     const buy = ([sale, count]: readonly [number, number]) =>

@@ -50,8 +50,6 @@ export interface ExploreServers {
   readonly databaseUrl: URL;
   /** The ids of the orders that Postgres has. */
   committed(): Promise<readonly string[]>;
-  /** What is left of each sale, according to Postgres. */
-  unitsLeft(): Promise<ReadonlyMap<number, number>>;
   /** Empties both. */
   reset(): Promise<void>;
   /** Adds sales. Their rows are committed, and nothing has loaded them. */
@@ -197,12 +195,6 @@ function together(
     ...{ postgres, redis, sql, standby, databaseUrl },
     async committed() {
       return (await sql.query<{ id: string }>('SELECT id::text FROM orders')).rows.map(({ id }) => id);
-    },
-    async unitsLeft() {
-      const { rows } = await sql.query<{ id: number; left: number }>(
-        'SELECT id, stock - sold AS left FROM sales ORDER BY id',
-      );
-      return new Map(rows.map(({ id, left }) => [id, left]));
     },
     async reset() {
       await Promise.all([
