@@ -22,16 +22,18 @@ const WRONG = `
     JOIN (SELECT limit_group, min(max_per_customer) AS most FROM sales GROUP BY limit_group) AS limits USING (limit_group) WHERE units > most
   UNION ALL SELECT format('a code of sale %s has %s uses, %s are counted, %s are there', sale_id, c.uses, taken, coalesce(used.uses, 0))
     FROM sale_codes AS c LEFT JOIN used USING (sale_id, code) WHERE taken <> coalesce(used.uses, 0) OR taken > c.uses
-  -- As it is seen first: an order may be inserted before the sale opens, and its unit taken afterwards.
-  UNION ALL SELECT format('%s has an order of sale %s from before it opened', user_id, o.sale_id)
-    FROM orders AS o JOIN sales AS s ON s.id = o.sale_id JOIN sale_groups AS g ON g.sale_id = o.sale_id
-    WHERE clock_timestamp() < starts_at AND (clock_timestamp() < opens_at OR NOT EXISTS (
-      SELECT FROM sale_code_uses AS u WHERE u.sale_id = o.sale_id AND u.user_id = coalesce(transferred_from, o.user_id)))
   UNION ALL SELECT format('order %s expired before its deadline', id) FROM orders WHERE status = 'expired' AND closed_at < expires_at
   UNION ALL SELECT format('order %s may stay unpaid for too long', id) FROM orders
     WHERE status = 'pending' AND expires_at > created_at + make_interval(secs => ${MAX_HOLD_S} + 0.002)
   UNION ALL SELECT format('%s was transferred %s times', subject, count(*)) FROM audit_pending WHERE action = 'order.transferred'
     GROUP BY subject HAVING count(*) > 1`;
+
+/** As it is seen first: an order may be inserted before the sale opens, and its unit taken afterwards. */
+const EARLY = `
+  SELECT format('%s has an order of sale %s from before it opened', user_id, o.sale_id) AS what
+  FROM orders AS o JOIN sales AS s ON s.id = o.sale_id JOIN sale_groups AS g ON g.sale_id = o.sale_id
+  WHERE clock_timestamp() < starts_at AND (clock_timestamp() < opens_at OR NOT EXISTS (
+    SELECT FROM sale_code_uses AS u WHERE u.sale_id = o.sale_id AND u.user_id = coalesce(transferred_from, o.user_id)))`;
 
 /** Attempts of what would deliver a refunded order. */
 const REFUNDED = `
@@ -90,7 +92,8 @@ export class Invariants {
     this.#deadlines = await this.#follow(PENDING, this.#deadlines, (id, before, now) => {
       if (now < before && answered !== null) this.#found(`order ${id} has an earlier deadline than before`);
     });
-    if (answered === null) return;
+    if (answered === null) return; // the use of a code may be lost, and the order that it allowed committed afterwards
+    for (const { what } of await this.#read<{ what: string }>(EARLY)) this.#found(what);
     const { deadlines, receivers } = answered;
     const ids = [...new Set([...deadlines.keys(), ...receivers.keys()])];
     for (const order of ids.length === 0 ? [] : await this.#read<Kept>(KEPT, [ids])) {
