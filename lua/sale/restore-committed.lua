@@ -1,6 +1,8 @@
 -- Restores committed reservations of one sale, some of which sale/acknowledge.lua did not find.
 --
---   the sale is loaded ──after the reservation──▶ without its buyer the load did not see the order: the buyer and the units are taken
+--   the sale is loaded ──after the reservation──▶ without its buyer the load did not see the order, or saw it closed. The buyer and the units are
+--                        │                        taken: the release of a closed order returns them. With too few free units it would return
+--                        │                        more than was taken: replied
 --                        └──before──▶ without its buyer the order was closed since, or the reservation was made in another copy: replied
 --   the sale is not loaded ──▶ the reservation is back: the next load counts it, and the reaper removes it
 --
@@ -21,12 +23,12 @@ for i = 2, #ARGV, 3 do
   local reservedMs = tonumber(reservedAt:match('^%d+'))
   if not loadedMs then
     restored = restored + redis.call('ZADD', reservations, 'NX', reservedMs, userId .. ' ' .. orderId .. ' ' .. reservedAt)
-  elseif reservedMs > loadedMs then
-    if redis.call('HEXISTS', buyers, userId) == 0 then unclear[#unclear + 1] = (i + 1) / 3 end
-  else
+  elseif redis.call('HEXISTS', buyers, userId) == 0 then -- a reservation that was found has its buyer
     local places, units = placesOf(reservedAt)
-    -- For a reservation that was found, the buyer exists and HSETNX changes nothing.
-    if redis.call('HSETNX', buyers, userId, orderId .. (units == 1 and ' 0' or ' 0x' .. units)) == 1 then
+    if reservedMs > loadedMs or (freeUnits(state, counters) or 0) < units then
+      unclear[#unclear + 1] = (i + 1) / 3
+    else
+      redis.call('HSET', buyers, userId, orderId .. (units == 1 and ' 0' or ' 0x' .. units))
       restored = restored + 1
       addExtra(state, units - 1)
       takeUnits(state, counters, places[1], units)

@@ -75,3 +75,14 @@ it('restores what a sale that was loaded since, or is not loaded, lacks of commi
   // The next load counts them; the reaper removes them.
   expect([await buyers(3), await pending(3)]).toEqual([{}, 2]);
 });
+
+it('restores no order whose units are not free: it may have been closed before the load, and its release would return them', async () => {
+  await open(1, 0);
+  const committed = await reserve([1]);
+  await redis.redis.del(...Object.values(keysOf(1)));
+  await open(1, Date.now() + 60_000);
+  await redis.redis.hset(keysOf(1).state, 'remaining', 1);
+  expect(await mirror.acknowledge(committed)).toEqual(['order-of-bob-1']);
+  expect(await buyers(1)).toEqual({ ann: 'order-of-ann-1 0' });
+  expect(await redis.redis.hget(keysOf(1).state, 'remaining')).toBe('0');
+});
