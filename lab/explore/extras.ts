@@ -155,7 +155,7 @@ const ADD: Readonly<Record<Kind, (draw: Draw) => Addition>> = {
     const { maxPerOrder, stock } = draw.workload;
     const [first, ...others] = customers as [string, ...string[]];
     const buy = (user: string): Action => ({ kind: 'buy', user, units: 1, at: at() });
-    // Until the sale is sold out, nobody waits.
+    // Customers wait once the sale is sold out.
     const waiting = (user: string): Action[] => [
       ...[buy(user), { kind: 'join', user, units: 1 + below(maxPerOrder), at: at() } as const],
       ...(isLucky(0.3) ? [{ kind: 'leave', user, at: at() } as const] : []),

@@ -47,7 +47,7 @@ const OFFERED = `
   SELECT (payload #>> '{data,saleId}')::int AS "saleId", payload #>> '{data,userId}' AS "userId", count(*)::int AS times,
     max(payload ->> 'timestamp') AS "lastAt" FROM tasks WHERE payload ->> 'type' = 'order.offered' GROUP BY 1, 2`;
 
-/** A task that is left undone, and a customer who waits for a unit that is free. */
+/** A task that is left undone, and a customer on the waitlist although a unit is free. */
 const STRANDED = `
   SELECT format('the task %s is %s at the end: %s', key, state, last_error) AS what FROM tasks
     WHERE kind IN ('ship', 'award', 'refund') AND state <> 'done'

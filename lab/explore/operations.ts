@@ -18,7 +18,7 @@ export class Answered {
   readonly deadlines = new Map<string, number>();
   /** The customers that each order was passed to: at most one. */
   readonly receivers = new Map<string, Set<string>>();
-  /** How often each customer of a sale has joined its waitlist, or may have; and when one has left it who has not joined since. */
+  /** How often each customer of a sale has joined its waitlist, or may have; and when a customer who has not joined since left it. */
   readonly joins = new Map<string, number>();
   readonly leaves = new Map<string, number>();
   /** Joins without an answer may arrive later. */

@@ -39,7 +39,7 @@ export interface ServiceContext {
   readonly degraded: () => readonly Degradation[];
   /** Whether the service is about to close its port. */
   readonly isStopping: () => boolean;
-  /** Whether the service is ready while some store answers: each of several has sales of its own. Otherwise all must. */
+  /** Whether the service is ready while some store answers: each of several has different sales. Otherwise all must. */
   readonly isDivided: boolean;
   /** Checks by store; a check throws when its store does not answer. */
   readonly checks: Readonly<Record<string, () => Promise<void>>>;

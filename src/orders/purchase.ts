@@ -48,7 +48,7 @@ export function createPurchases(context: PurchaseContext): Purchases {
   const { strategy, settlement, shedder, tally, groups } = context;
   const { knownSoldOut } = strategy;
 
-  /** Once more if its state has changed meanwhile. */
+  /** A second time if its state has changed meanwhile. */
   async function decide(attempt: Attempt, isAgain = false): Promise<Outcome> {
     const decision = await strategy.decide(attempt);
     const result = settlement === null ? committed(decision) : await settlement.settle(decision);

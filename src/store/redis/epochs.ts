@@ -15,7 +15,7 @@
  *
  *   connected ──▶ no sale is confirmed ──Postgres says that a sale is loaded in this epoch──▶ confirmed: 202 may come before the commit
  *
- * A process with another epoch than the sale's commits nothing and refuses nobody as `sold-out`: the sale's row in Postgres is the fence, as a
+ * A process with another epoch than the sale's commits nothing and refuses no customer as `sold-out`: the sale's row in Postgres is the fence, as a
  * token is between two holders of a lock (M. Kleppmann, "How to do distributed locking", 2016). Why, and what a load keeps:
  * docs/explanation/consistency.md, "When Redis loses its data, or restores a snapshot".
  *

@@ -7,7 +7,7 @@
  *     └─ its sale has a batch, or fills a good part of one ──▶ batch of the sale, in rounds (placing.ts) ──▶ its result
  *
  * A single order is sent at once, and orders that arrive together, or while statements are in progress, form the next batch
- * (concurrency/micro-batcher.ts). A shared batch waits for no row, or only briefly. A batch of a sale waits, on a connection of its own, and
+ * (concurrency/micro-batcher.ts). A shared batch waits for no row, or only briefly. A batch of a sale waits, on a separate connection, and
  * delays no other sale. While other processes sell the same sale, fewer and larger batches wait for its row (see `rowTurns`). A batch in which
  * Postgres rejects one order, for another reason than the state of its sale, is split in halves, so that it fails no other.
  */

@@ -180,7 +180,7 @@ async function loadQuietly(
   await mirror.load(sale).catch((error) => context.onError('load-sale', error, { saleId: sale.id }));
 }
 
-/** @returns functions that decide an attempt even if Redis lacks the sale, and once more if Redis gave no answer */
+/** @returns functions that decide an attempt even if Redis lacks the sale, and a second time if Redis gave no answer */
 function resolver(
   context: RedisStrategyContext,
   mirror: SaleMirror,
