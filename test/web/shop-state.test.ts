@@ -167,6 +167,27 @@ describe('the waitlist of a sold-out sale', () => {
     expect(state).toMatchObject({ waitlist: null, entry: null });
   });
 
+  it('is not forgotten for a read that was sent before the visitor joined, or was another customer, and is answered later', () => {
+    const answered = (
+      id: number,
+      by: 'join' | 'place',
+      answer: Extract<Outcome, { of: 'waitlist' }>['answer'],
+    ) => dispatch({ is: 'ended', id, outcome: { of: 'waitlist', by, answer } });
+    const none = problem(404, 'not-found') as Answer<null>;
+    script({ read: [unknownOrder] });
+    dispatch({ is: 'named', identity: 'ben' });
+    const place = state.tasks;
+    join({ join: [entry(3)] });
+    answered(place, 'place', none);
+    expect(state).toMatchObject({ waitlist: null, entry: { place: 3 } });
+    script({ read: [unknownOrder] });
+    dispatch({ is: 'joined', identity: 'cat', units: 1 });
+    const joined = state.tasks;
+    dispatch({ is: 'named', identity: 'dan' });
+    answered(joined, 'join', entry(4) as Answer<null>);
+    expect(state).toMatchObject({ waitlist: null, entry: null });
+  });
+
   it('is looked up when the page opens, and refused where a unit is free', () => {
     script({ read: [unknownOrder], place: [problem(404, 'not-found')] });
     dispatch({ is: 'named', identity: 'ben' });

@@ -37,8 +37,9 @@ export async function act<T>({ path, body, method, titleOf, refresh }: Action<T>
   clear();
   const answer = await press<T>(path, body, method);
   if (answer.kind !== 'ok') failed('The request failed', answer);
-  else if (titleOf) succeeded(titleOf(answer.body));
   await refresh();
+  // Last: who reads it sees the figures that follow, and may make the next change.
+  if (answer.kind === 'ok' && titleOf) succeeded(titleOf(answer.body));
   isActing.value = false;
   return answer.kind === 'ok' ? answer.body : null;
 }

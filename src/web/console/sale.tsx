@@ -186,6 +186,7 @@ function ChangeStock({ sale, refresh }: SaleProps) {
   const isBelow = isCut.value && stock + units < sold;
   const verb = isCut.value ? 'Cut' : 'Add';
   async function submit(): Promise<void> {
+    const text = given.value;
     const question = {
       title: `Cut ${count(-units)} units of ${name}?`,
       text: `Stock ${preview}.`,
@@ -195,7 +196,8 @@ function ChangeStock({ sale, refresh }: SaleProps) {
     const done = `${count(Math.abs(units))} ${isCut.value ? 'cut' : 'added'}`;
     const titleOf = (changed: Sale) => `${done}: the stock is ${count(changed.stock)}`;
     const changed = await act<Sale>({ path: `/sales/${id}/restock`, body: { units }, refresh, titleOf });
-    if (changed !== null) given.value = '';
+    // What was typed since then stays.
+    if (changed !== null && given.value === text) given.value = '';
   }
   return (
     <form

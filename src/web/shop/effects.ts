@@ -1,6 +1,6 @@
 /** Runs the page of a sale: keeps its state, runs the tasks that `reduce` asks for, and stores what outlives a reload. */
 import { type ReadonlySignal, signal } from '@preact/signals';
-import type { Answer, SaleEvent } from '../ui/answers.ts';
+import type { Answer, SaleEvent, WaitlistEntry } from '../ui/answers.ts';
 import { ask } from '../ui/api.ts';
 import { listen } from '../ui/stream.ts';
 import { pause, serverNow, setClock } from '../ui/time.ts';
@@ -83,13 +83,15 @@ async function run(task: Task, state: State): Promise<Outcome> {
     }
     case 'join': {
       const body = { userId: identity, quantity: state.units };
-      return { of: 'waitlist', by: task.do, answer: await ask(`${sale}/waitlist`, { body, ...own }) };
+      const join = () => ask<WaitlistEntry>(`${sale}/waitlist`, { body, ...own });
+      return { of: 'waitlist', by: task.do, answer: await persist(join) };
     }
     case 'leave':
     case 'place': {
       const place = `${sale}/waitlist/${auth === 'jwt' ? 'me' : encodeURIComponent(identity)}`;
-      const method = task.do === 'leave' ? ({ method: 'DELETE' } as const) : {};
-      return { of: 'waitlist', by: task.do, answer: await ask(place, { ...method, ...own }) };
+      if (task.do === 'place') return { of: 'waitlist', by: task.do, answer: await ask(place, own) };
+      const leave = () => ask<null>(place, { method: 'DELETE', ...own });
+      return { of: 'waitlist', by: task.do, answer: await persist(leave) };
     }
     case 'pay': {
       // The notification of a payment provider; its id makes it idempotent.

@@ -73,6 +73,8 @@ export interface State extends Omit<SaleData, 'now'> {
   readonly entry: WaitlistEntry | null;
   /** The request to join or leave the waitlist, or why it failed. */
   readonly waitlist: 'pending' | Problem | null;
+  /** The latest task when the visitor became another, or the waitlist was joined or left: what earlier ones read of it is old. */
+  readonly listedAfter: number;
   /** Units came back to a sale that was sold out. */
   readonly isReturned: boolean;
   /** The latest read while it lasts, and when it was sent. The answer of an earlier one may be old. */

@@ -42,7 +42,7 @@ export const initial = ({ now: _now, ...data }: SaleData, identity: string): Sta
   ...data,
   ...NO_TICKET,
   ...{ isLive: true, identity, units: 1, code: '', attempt: IDLE, doubtMs: null },
-  ...{ entry: null, waitlist: null, isReturned: false },
+  ...{ entry: null, waitlist: null, listedAfter: 0, isReturned: false },
   ...{ order: null, isUncommitted: false, isUnread: false, change: null },
   ...{ reading: null, awaited: null, tasks: 0, todo: [] },
 });
@@ -143,13 +143,13 @@ function find(state: State, at: Moment): State {
 }
 
 /** The service has answered about the waitlist. */
-function listed(state: State, { by, answer }: Extract<Outcome, { of: 'waitlist' }>): State {
-  // A read that was sent before the visitor joined or left.
-  if (by === 'place' && state.waitlist === 'pending') return state;
-  const waitlist = by === 'place' ? state.waitlist : null;
-  if (answer.kind === 'ok') return { ...state, waitlist, entry: answer.body };
-  if (answer.kind === 'lost') return { ...state, waitlist };
-  if (answer.slug === 'not-found') return { ...state, waitlist, entry: null };
+function listed(before: State, id: number, { by, answer }: Extract<Outcome, { of: 'waitlist' }>): State {
+  if (id <= before.listedAfter) return before;
+  if (by === 'place' && before.waitlist === 'pending') return before;
+  const state = by === 'place' ? before : { ...before, waitlist: null, listedAfter: before.tasks };
+  if (answer.kind === 'ok') return { ...state, entry: answer.body };
+  if (answer.kind === 'lost') return state;
+  if (answer.slug === 'not-found') return { ...state, entry: null };
   return by === 'place' ? state : { ...state, waitlist: answer };
 }
 
@@ -169,7 +169,7 @@ function resume(state: State, text: string, { nowMs }: Moment): State {
 function named(state: State, identity: string): State {
   if (identity === state.identity) return state;
   const isRenewed = subjectOf(identity) !== '' && subjectOf(identity) === subjectOf(state.identity);
-  const own = isRenewed ? {} : { order: null, entry: null, waitlist: null };
+  const own = isRenewed ? {} : { order: null, entry: null, waitlist: null, listedAfter: state.tasks };
   return { ...state, ...own, identity, isUnread: false, reading: null };
 }
 
@@ -216,7 +216,7 @@ function look(state: State, problem: Problem | null, at: Moment): State {
 }
 
 function ended(state: State, { id, outcome }: Extract<PageEvent, { is: 'ended' }>, at: Moment): State {
-  if (outcome.of === 'waitlist') return listed(state, outcome);
+  if (outcome.of === 'waitlist') return listed(state, id, outcome);
   if (outcome.of === 'change') return changed(state, outcome.answer, at);
   if (outcome.of === 'read')
     return state.reading?.id === id ? seen(state, outcome.answer, state.reading.sentMs) : state;
