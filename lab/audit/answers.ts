@@ -43,7 +43,7 @@ export function answers({ history, postgres, active, closed }: Evidence): CheckR
 }
 
 /** What a customer asked and was answered, with times in seconds. */
-function storyOf(own: readonly HistoryRecord[]): string {
+export function storyOf(own: readonly HistoryRecord[]): string {
   const at = (us: number | null) => (us === null ? '' : ((us - own[0]!.invokedUs) / 1e6).toFixed(3));
   const texts = own.map(
     ({ op, outcome, orderId, invokedUs, completedUs }) =>

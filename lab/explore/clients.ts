@@ -101,6 +101,12 @@ export class Clients {
     for (const order of orders) if (!this.#committedUs.has(order)) this.#committedUs.set(order, nowUs());
   }
 
+  /** What was not replicated was lost with the primary, and was no promise. @param orders those that Postgres still has */
+  rolledBack(orders: readonly string[]): void {
+    const kept = new Set(orders);
+    for (const order of this.#committedUs.keys()) if (!kept.has(order)) this.#committedUs.delete(order);
+  }
+
   /**
    * Redis has lost data: what was answered ahead of its commit is no promise any more, unless it was kept.
    * @param kept order ids

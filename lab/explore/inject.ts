@@ -147,6 +147,7 @@ const HAPPENS: Readonly<Record<FaultKind, Happen>> = {
         await standby.fallsBehind();
       });
       schedule.isStandbyAway = false;
+      schedule.clients.rolledBack(await schedule.servers.committed());
       return null;
     }
     schedule.note('the standby of Postgres has everything up to here');

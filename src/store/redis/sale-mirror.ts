@@ -155,13 +155,7 @@ export function createSaleMirror(
         if (keepsReservations) await lastCopy.loadedIn([sale.id]); // confirms it
         const taken = await takeSnapshot(redis, orders, sale.id, all.reservations);
         const counts = [taken.remaining, segments, versionedTerms(taken.terms), taken.value.extraUnits];
-        const keepsOf = keepsReservations
-          ? isOver
-            ? 'any'
-            : isLast
-              ? -Math.abs(copy)
-              : (before ?? 'any')
-          : 'none';
+        const keepsOf = keepsReservations ? (isLast ? -Math.abs(copy) : (before ?? 'any')) : 'none';
         const asSeen = seen === null ? '' : `${seen.free} ${seen.generation ?? ''}`;
         const how = [...counts, epoch, taken.restocks.join(' '), keepsOf, asSeen, taken.value.count];
         const copies = [taken.value.key, taken.committed] as const;
