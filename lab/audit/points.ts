@@ -8,6 +8,7 @@ import {
   type OrderRow,
   type PointsRow,
   tally,
+  wasOf,
 } from './check.ts';
 
 /** Faults of an order's entries; only the first fault found counts. */
@@ -21,15 +22,15 @@ const wrongs = {
 /**
  * P5: orders whose points entries do not match their status, and entries that belong to no order of their customer. An order
  * earns once, by price and quantity; a closed order has one reversal, and its entries add up to 0; an order that had expired and was then paid
- * has one reversal and one revival more; any other has neither. The points of a transferred order are taken from the customer who placed it, and
- * given to the other one.
+ * has one reversal and one revival more; any other has neither. The points of a transferred order are taken from the customer who placed it, whose
+ * entries then add up to 0, and given to the other one.
  */
 export function points({ postgres }: Evidence): CheckResult {
   const orders = new Map(postgres.orders.map((order) => [order.id, order]));
   const own = postgres.points.filter(({ sourceId, sourceType, userId }) => {
     const order = orders.get(sourceId);
     if (sourceType === 'order') return userId === (order?.transferredFrom ?? order?.userId);
-    return userId === order?.userId || (sourceType === 'order-transfer' && userId === order?.transferredFrom);
+    return order !== undefined && wasOf(order, userId);
   });
   const entries = groupBy(own, ({ sourceId }) => sourceId);
   const found = postgres.orders.map((order) => wrongOf(order, entries.get(order.id) ?? []));
@@ -57,6 +58,9 @@ function wrongOf(order: OrderRow, entries: readonly PointsRow[]): keyof typeof w
     ? [`${transferredFrom} ${-earned.points}`, `${userId} ${earned.points}`]
     : [];
   if (moved.sort().join() !== expected.sort().join()) return 'transfer';
+  // It may have expired, and been paid, before it was transferred.
+  const ofFirst = entries.filter((entry) => entry.userId === transferredFrom);
+  if (ofFirst.reduce((total, entry) => total + entry.points, 0) !== 0) return 'transfer';
   const sum = entries.reduce((total, entry) => total + entry.points, 0);
   return earned.points === order.earns && sum === (1 - closings) * earned.points ? null : 'sum';
 }

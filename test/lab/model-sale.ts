@@ -1,11 +1,13 @@
 /** A model of a correct sale: whatever is done to it, its answers, rows and counters agree. */
 import fc from 'fast-check';
 import type { OrderRow, PaymentRow, PointsRow, TaskRow } from '../../lab/audit/check.ts';
-import { isActive, unitsOf } from '../../lab/audit/check.ts';
+import { isActive, unitsOf, wasOf } from '../../lab/audit/check.ts';
 import { type AttemptOutcome, type HistoryRecord, resultOf } from '../../lab/history.ts';
 
 export interface Order extends OrderRow {
   saleId: number;
+  userId: string;
+  transferredFrom?: string;
   status: string;
   quantity: number;
   earns: number;
@@ -101,9 +103,9 @@ type Luck = 'fine' | 'busy' | 'lost-before' | 'lost-after';
 
 function attempt(world: World, buyer: number, luck: Luck, units: number): void {
   const userId = `buyer-${buyer}`;
-  const existing = world.orders.find((order) => order.userId === userId);
+  const existing = world.orders.find((order) => wasOf(order, userId));
   // A customer who buys again after an order was closed has answers with two orders, which the audit counts as an error.
-  if (existing !== undefined && !isActive(existing)) return;
+  if (existing !== undefined && (!isActive(existing) || existing.userId !== userId)) return;
   const free = freeUnits(world);
   if (luck === 'busy') record(world, userId, 'busy', null);
   else if (luck === 'lost-before') record(world, userId, 'unknown', null);
@@ -148,6 +150,15 @@ function refund(world: World, order: Order): void {
   addTask(world, order, 'refund');
 }
 
+/** An administrator passes an order to another customer. */
+function transfer(world: World, order: Order): void {
+  if (!isActive(order) || order.transferredFrom !== undefined) return;
+  addPoints(world, order, 'order-transfer', -order.earns);
+  order.transferredFrom = order.userId;
+  order.userId = `friend-of-${order.userId}`;
+  addPoints(world, order, 'order-transfer', order.earns);
+}
+
 /** Sets the counters to match the orders. */
 export function recount(world: World): void {
   const units = unitsOf(active(world));
@@ -155,6 +166,8 @@ export function recount(world: World): void {
   if (world.remaining !== null) world.remaining = world.sale.stock - units;
   if (world.held !== null) world.held = units;
 }
+
+const changes = ['cancelled', 'expired', 'pay', 'refund', 'transfer'] as const;
 
 const step: fc.Arbitrary<Step> = fc.oneof(
   {
@@ -166,13 +179,13 @@ const step: fc.Arbitrary<Step> = fc.oneof(
       fc.integer({ min: 1, max: 3 }),
     ),
   },
-  { weight: 1, arbitrary: fc.tuple(fc.constantFrom('cancelled', 'expired', 'pay', 'refund'), fc.nat(11)) },
+  { weight: 1, arbitrary: fc.tuple(fc.constantFrom(...changes), fc.nat(11)) },
 );
 
 /** An attempt by a buyer, or an event of an order, which its index names. */
 export type Step =
   | readonly ['attempt', buyer: number, luck: Luck, units?: number]
-  | readonly ['cancelled' | 'expired' | 'pay' | 'refund', order: number];
+  | readonly [what: (typeof changes)[number], order: number];
 
 /** A sale after some steps. @param inRedis whether Redis counts its units */
 export function saleAfter(stock: number, inRedis: boolean, steps: readonly Step[]): World {
@@ -194,6 +207,7 @@ export function saleAfter(stock: number, inRedis: boolean, steps: readonly Step[
     else if (order === undefined) continue;
     else if (what === 'pay') pay(world, order);
     else if (what === 'refund') refund(world, order);
+    else if (what === 'transfer') transfer(world, order);
     else close(world, order, what);
   }
   recount(world);
@@ -205,7 +219,7 @@ export const worlds = fc
   .record({ stock: fc.nat(12), inRedis: fc.boolean(), steps: fc.array(step, { maxLength: 60, size: 'max' }) })
   .map(({ stock, inRedis, steps }) => saleAfter(stock, inRedis, steps));
 
-/** Everything that can happen to an order: the final ones are pending, paid, cancelled, expired, revived, and to be refunded. */
+/** What can happen to an order: the final ones are pending, paid, cancelled, expired, revived and transferred, and to be refunded. */
 export const goodSale = (): World =>
   saleAfter(8, true, [
     ...[0, 1, 2, 3, 4, 5].map((buyer) => ['attempt', buyer, 'fine'] as const),
@@ -221,6 +235,7 @@ export const goodSale = (): World =>
     ['expired', 3],
     ['expired', 4],
     ['pay', 4],
+    ['transfer', 4],
     ['cancelled', 5],
     ['pay', 5],
   ]);

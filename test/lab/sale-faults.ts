@@ -42,11 +42,15 @@ function ofOrder(
   return { seenBy, plant };
 }
 
-const heldAndAcknowledged = (world: World): Order[] => acknowledged(world).filter(isActive);
+/** Their customers have placed them. */
+const isOwn = ({ transferredFrom }: Order): boolean => transferredFrom === undefined;
+const heldAndAcknowledged = (world: World): Order[] => acknowledged(world).filter(isActive).filter(isOwn);
 const accepted = (world: World): Order[] =>
-  active(world).filter(({ id }) =>
-    world.history.some(({ outcome, orderId }) => outcome === 'accepted' && orderId === id),
-  );
+  active(world)
+    .filter(isOwn)
+    .filter(({ id }) =>
+      world.history.some(({ outcome, orderId }) => outcome === 'accepted' && orderId === id),
+    );
 const anywhere = ({ orders }: World): Order[] => orders;
 const within =
   (...states: string[]) =>
@@ -102,7 +106,7 @@ export const faults: Record<string, Fault> = {
   }),
   'a repeat that names an order after the first one was closed': ofOrder(
     'duplicates',
-    (world) => acknowledged(world).filter((order) => !isActive(order)),
+    (world) => acknowledged(world).filter((order) => !isActive(order) && isOwn(order)),
     (world, { userId }) => {
       world.sale.stock += 1;
       record(world, userId, 'replayed', place(world, userId));
@@ -162,6 +166,15 @@ export const faults: Record<string, Fault> = {
   ),
   'points that were given to another customer': ofOrder('pointsMismatch', anywhere, (world, order) =>
     changePoints(world, order, { userId: 'thief' }),
+  ),
+  'points of a transferred order that the first customer keeps': ofOrder(
+    'pointsMismatch',
+    ({ orders }) => orders.filter((order) => !isOwn(order)),
+    (world, { id, transferredFrom = '' }) => {
+      world.points = world.points.filter(
+        ({ sourceId, userId, points }) => sourceId !== id || userId !== transferredFrom || points > 0,
+      );
+    },
   ),
   'points of a closed order that its customer keeps': ofOrder('pointsMismatch', closed, (world, { id }) => {
     world.points = world.points.filter(
