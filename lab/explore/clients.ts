@@ -110,9 +110,10 @@ export class Clients {
   /**
    * Redis has lost data: what was answered ahead of its commit is no promise any more, unless it was kept.
    * @param kept order ids
+   * @param displaced those that are reserved there, while the units of some of them were sold in another copy
    */
-  lostRedis(kept: ReadonlySet<string>): void {
-    this.#losses.push({ untilUs: nowUs(), noticedUs: nowUs(), kept });
+  lostRedis(kept: ReadonlySet<string>, displaced: ReadonlySet<string>): void {
+    this.#losses.push({ untilUs: nowUs(), noticedUs: nowUs(), kept, displaced });
   }
 
   /**
@@ -121,7 +122,7 @@ export class Clients {
    */
   lostPostgres(sinceUs: number): void {
     this.#losses.push({
-      ...{ sinceUs, untilUs: nowUs(), kept: new Set() },
+      ...{ sinceUs, untilUs: nowUs(), kept: new Set(), displaced: new Set() },
       noticedUs: Number.POSITIVE_INFINITY,
     });
   }
@@ -144,12 +145,14 @@ export class Clients {
   excuse(): void {
     const lost = new Set<string>();
     for (const [id, { invokedUs, completedUs, result, orderId, outcome }] of this.history.entries()) {
-      if (result !== 'ok' || completedUs === null) continue;
+      if (completedUs === null) continue;
+      if (result === 'fail' && this.#restsOnLostRows(invokedUs, completedUs)) this.#forget(id);
+      if (result !== 'ok') continue;
       const isAhead = this.#ahead.has(id);
       const happenedUs = isAhead ? (this.#committedUs.get(orderId!) ?? completedUs) : completedUs;
-      const isLost = this.#losses.some(({ sinceUs, untilUs, noticedUs, kept }) => {
+      const isLost = this.#losses.some(({ sinceUs, untilUs, noticedUs, kept, displaced }) => {
         if (kept.has(orderId ?? '')) return false;
-        if (sinceUs === undefined) return isAhead && invokedUs <= untilUs;
+        if (sinceUs === undefined) return isAhead && (invokedUs <= untilUs || displaced.has(orderId!));
         // Until a process notices, Redis offers units that are free by a cancellation that was lost.
         return happenedUs >= sinceUs && invokedUs <= (isAhead ? noticedUs : untilUs);
       });
@@ -161,6 +164,13 @@ export class Clients {
       if ((isLost && !endsWithCommit) || isNamed) this.#forget(id);
     }
     this.#excuseDisplaced();
+  }
+
+  /** A customer may have been refused after passing an order on, and have it again. */
+  #restsOnLostRows(invokedUs: number, completedUs: number): boolean {
+    return this.#losses.some(
+      ({ sinceUs, untilUs }) => sinceUs !== undefined && completedUs >= sinceUs && invokedUs <= untilUs,
+    );
   }
 
   /**
@@ -240,6 +250,7 @@ interface Loss {
   /** When every process knew of it. */
   noticedUs: number;
   readonly kept: ReadonlySet<string>;
+  readonly displaced: ReadonlySet<string>;
 }
 
 type Sent = Exclude<Action, Operation>;

@@ -8,6 +8,7 @@
  * An event is the arrival of a request at a store, of an answer at a process, a timer that fires, a client's next request, or a fault.
  */
 import { failureOf } from '../../src/service/pipeline.ts';
+import { groupBy } from '../kit/group-by.ts';
 import { type Choose, type Event, oldest } from './choose.ts';
 import { Clients } from './clients.ts';
 import { ofTimers, ofWorld, type World } from './events.ts';
@@ -366,10 +367,16 @@ export class Schedule implements World {
    */
   async lostRedis(isKept = false): Promise<void> {
     if (this.plan.confirm !== 'accepted') return;
-    const reserved = isKept ? await this.servers.reservations(this.mainRedis) : [];
-    const orders = await this.servers.committed();
-    // A reservation is "<user> <order> <reserved at>".
-    this.clients.lostRedis(new Set([...orders, ...reserved.map((one) => one.split(' ')[1]!)]));
+    const orders = new Set(await this.servers.committed());
+    const all = isKept ? await this.servers.reservations(this.mainRedis) : [];
+    const reserved = all.filter(({ orderId }) => !orders.has(orderId));
+    const displaced = new Set<string>();
+    for (const ofSale of groupBy(reserved, ({ saleId }) => saleId).values()) {
+      const units = ofSale.reduce((total, one) => total + one.units, 0);
+      if (units > ofSale[0]!.free) for (const { orderId } of ofSale) displaced.add(orderId);
+    }
+    const kept = reserved.map(({ orderId }) => orderId).filter((order) => !displaced.has(order));
+    this.clients.lostRedis(new Set([...orders, ...kept]), displaced);
   }
 }
 

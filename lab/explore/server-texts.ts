@@ -10,11 +10,12 @@ export const RESERVATIONS = `
   for i = 2, #ARGV, 2 do
     local key = 'stampede:{sale:' .. ARGV[i] .. '}:'
     if redis.call('HGET', key .. 'state', 'epoch') == ARGV[i + 1] then
-      for _, one in ipairs(redis.call('ZRANGE', key .. 'reservations', 0, -1)) do table.insert(found, one) end
+      for _, one in ipairs(redis.call('ZRANGE', key .. 'reservations', 0, -1)) do table.insert(found, ARGV[i] .. ' ' .. one) end
     end
   end
   return found`;
-export const LOADED = 'SELECT id, mirror_epoch AS epoch FROM sales WHERE mirror_epoch IS NOT NULL';
+export const LOADED =
+  'SELECT id, mirror_epoch AS epoch, stock - sold - oversold AS free FROM sales WHERE mirror_epoch IS NOT NULL';
 
 export const SCHEMA = `
   CREATE SCHEMA explore;

@@ -54,8 +54,8 @@ export interface ExploreServers {
   reset(): Promise<void>;
   /** Adds sales. Their rows are committed, and nothing has loaded them. */
   addSales(sales: readonly NewSale[]): Promise<void>;
-  /** Reservations in a logical Redis, as its scripts write them; of the sales that were loaded there last. */
-  reservations(server: number): Promise<readonly string[]>;
+  /** Reservations in a logical Redis, of the sales that were loaded there last. */
+  reservations(server: number): Promise<readonly Reserved[]>;
   /** Null: commits wait for no standby. */
   readonly standby: StandbyControl | null;
   /** Copies what one logical Redis has into another. */
@@ -64,6 +64,16 @@ export interface ExploreServers {
   /** A client of a logical Redis; what it reads is not part of a schedule. */
   readRedis(server: number): Promise<Redis>;
 }
+
+export interface Reserved {
+  readonly orderId: string;
+  readonly saleId: number;
+  readonly units: number;
+  /** Units of its sale that Postgres has not sold. */
+  readonly free: number;
+}
+
+const sum = (counts: readonly number[]): number => counts.reduce((total, count) => total + count, 0);
 
 /** In memory, where there is such a folder and no other is given: the clock is written with every event, and Postgres with every commit. */
 const MEMORY = process.env.TMPDIR === undefined && existsSync('/dev/shm') ? '/dev/shm' : undefined;
@@ -212,9 +222,16 @@ function together(
       await sql.query(ADD_SALES, [...columns, PRICE_CENTS]);
     },
     async reservations(server) {
-      const { rows } = await sql.query<{ id: number; epoch: number }>(LOADED);
+      const { rows } = await sql.query<{ id: number; epoch: number; free: number }>(LOADED);
       const sales = rows.flatMap(({ id, epoch }) => [id, epoch]);
-      return (await reader.eval(RESERVATIONS, 0, server, ...sales)) as string[];
+      const all = (await reader.eval(RESERVATIONS, 0, server, ...sales)) as string[];
+      const free = new Map(rows.map((sale) => [sale.id, sale.free]));
+      return all.map((text) => {
+        const [sale, , orderId, reservedAt] = text.split(' ') as [string, string, string, string];
+        const saleId = Number(sale);
+        const counts = reservedAt.split(',').map((part) => Number(part.split('x')[1] ?? 1)); // see lua/sale/reserve.lua
+        return { orderId, saleId, units: sum(counts), free: free.get(saleId)! };
+      });
     },
     async copyRedis(from, to) {
       await redis.control.ask(redisCommand('EVAL', COPY, 0, from, to));
