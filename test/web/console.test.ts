@@ -168,6 +168,36 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     await visit(browser, at(`open=${id}&tab=Orders`), use, {}, fail);
   });
 
+  it('shows the order first whose whole customer or number is searched, also when newer matches fill the list', async () => {
+    const { id } = await createSale(service.url, 100);
+    const { orderId } = (await buy(service.url, id, 'ann')).body;
+    const number = String(orderId).slice(19, 28);
+    await Promise.all(Array.from({ length: 60 }, (_, n) => buy(service.url, id, `joanna-${n}`)));
+    await buy(service.url, id, `for:${number}`);
+    await visit(browser, at(`open=${id}&tab=Orders`), async (page) => {
+      const listed = () => page.locator('.order-line b').allTextContents();
+      const search = page.getByLabel('Search orders by a part of their customer or number');
+      const first = async () => (await listed())[0];
+      await search.fill('ann');
+      await expect.poll(first).toBe('ann');
+      expect(await listed()).toHaveLength(51);
+      await press(page, 'Cancel the order of ann…');
+      await press(page, 'Cancel the order');
+      await says(page, 'The order of ann is cancelled');
+      await page.locator('.order-line').first().getByText('Cancelled').waitFor();
+      await page.getByLabel('Status').selectOption('Reserved');
+      await expect.poll(first).toMatch(/^joanna-/);
+      await page.getByLabel('Status').selectOption('All statuses');
+      await expect.poll(first).toBe('ann');
+      await press(page, 'Show more');
+      await expect.poll(async () => new Set(await listed()).size).toBe(61);
+      expect(await listed()).toHaveLength(61);
+      expect(await first()).toBe('ann');
+      await search.fill(number);
+      await expect.poll(listed).toEqual(['ann', `for:${number}`]);
+    });
+  });
+
   it('shows the waitlist of a sale, its log, and whether its stores agree', async () => {
     const { id } = await createSale(service.url, 1, { currency: 'EUR' });
     await buy(service.url, id, 'zoe');

@@ -1,6 +1,6 @@
 /** The orders of a sale: search, cancel and refund, one or all, and the export. */
 import { type Signal, useSignal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import { orderNumber, orderStatuses } from '../../domain/order.ts';
 import { stateOf } from '../../domain/sale.ts';
 import type { Order, RefundPreview, Sale, SaleRefund } from '../ui/answers.ts';
@@ -14,12 +14,15 @@ import type { SaleProps } from './sales.ts';
 import { distance, nowMs, Time } from './time.tsx';
 import { asAdmin, token } from './token.ts';
 
+/** As the API has it. */
+const USER_ID = /^[\w.:-]{1,64}$/;
 const UNITS_RETURN = 'The units return to the sale';
 
 export function Orders({ sale, refresh }: SaleProps) {
   const { id, currency } = sale;
   const filter = { search: param('find').trim(), status: param('status') };
   const list = useList<Order>(`/sales/${id}/orders`, filter);
+  const own = useOwnOrder(id, filter.search, list);
   const progress = useSignal<SaleRefund | null>(null);
   useEffect(() => void preview(sale, progress), []);
   usePoll(async () => {
@@ -29,8 +32,9 @@ export function Orders({ sale, refresh }: SaleProps) {
   }, '');
   const { items: orders, failure } = list;
   const { closeOne, closeAll } = changesOf(sale, progress, async () => {
-    await Promise.all([list.refresh(), refresh()]);
+    await Promise.all([list.refresh(), own.refresh(), refresh()]);
   });
+  const shown = orders.value && namedFirst(orders.value, own.order.value, filter);
   return (
     <>
       <Search />
@@ -38,9 +42,9 @@ export function Orders({ sale, refresh }: SaleProps) {
         <Unread failure={failure.value} what="orders" />
         {progress.value !== null && <Refunding {...progress.value} sale={sale} />}
       </div>
-      {orders.value?.length === 0 && <p class="soft">No order matches.</p>}
+      {shown?.length === 0 && <p class="soft">No order matches.</p>}
       <ul class="rows">
-        {orders.value?.map((order) => (
+        {shown?.map((order) => (
           <Row key={order.orderId} {...{ order, currency }} onClose={(verb) => closeOne(order, verb)} />
         ))}
       </ul>
@@ -55,6 +59,45 @@ export function Orders({ sale, refresh }: SaleProps) {
       </div>
     </>
   );
+}
+
+/**
+ * The order of the customer whose whole id is searched, while the list is too short to reach it. The API lists matches newest first, which
+ * its pages depend on, so this order is read beside them.
+ */
+function useOwnOrder(saleId: number, search: string, list: List<Order>) {
+  const order = useSignal<Order | null>(null);
+  const orders = list.items.value;
+  const isMissing =
+    orders !== null && !isWhole(list) && USER_ID.test(search) && !orders.some(isNamed(search));
+  const latest = useRef('');
+  latest.current = isMissing ? search : '';
+  async function refresh(): Promise<void> {
+    const asked = latest.current;
+    const path = `/sales/${saleId}/orders?userId=${encodeURIComponent(asked)}`;
+    const answer = asked === '' ? null : await asAdmin<Order>(path);
+    if (asked === latest.current) order.value = answer?.kind === 'ok' ? answer.body : null;
+  }
+  usePoll(refresh, latest.current);
+  return { order, refresh };
+}
+
+/** Whether a search is the whole id of an order's customer, or the order's whole number. */
+const isNamed =
+  (search: string) =>
+  ({ userId, orderId }: Order): boolean =>
+    userId === search || [orderId, orderNumber(orderId).toLowerCase()].includes(search.toLowerCase());
+
+/** The orders that the search names, then the others, each newest first. @param own of `useOwnOrder` */
+function namedFirst(
+  orders: readonly Order[],
+  own: Order | null,
+  { search, status }: { readonly search: string; readonly status: string },
+): readonly Order[] {
+  const isFirst = isNamed(search);
+  const found = own !== null && isFirst(own) && (status === '' || own.status === status) ? [own] : [];
+  const others = orders.filter(({ orderId }) => orderId !== found[0]?.orderId);
+  return [...found, ...others.filter(isFirst), ...others.filter((order) => !isFirst(order))];
 }
 
 /** Reads what a refund of all orders would close. @param last becomes the last one */
@@ -104,11 +147,15 @@ function changesOf(sale: Sale, progress: Signal<SaleRefund | null>, refresh: () 
   return { closeOne, closeAll };
 }
 
+/** Whether the list has all that match. */
+const isWhole = ({ items, lengthen }: List<Order>): boolean =>
+  lengthen === null && items.value !== null && items.value.length < LONGEST;
+
 /** How many orders the export has. */
-function exportText(filter: object, { items, lengthen }: List<Order>): string {
+function exportText(filter: object, list: List<Order>): string {
   if (Object.values(filter).every((value) => value === '')) return 'Export all orders as CSV';
-  const isWhole = lengthen === null && items.value !== null && items.value.length < LONGEST;
-  return `Export ${isWhole ? ordersText(items.value.length, ' matching') : 'matching orders'} as CSV`;
+  const matching = isWhole(list) ? ordersText(list.items.value!.length, ' matching') : 'matching orders';
+  return `Export ${matching} as CSV`;
 }
 
 const Search = () => (
