@@ -32,6 +32,13 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.waitForURL(/#open=\d+$/);
       const id = Number(new URL(page.url()).hash.replace('#open=', ''));
       expect(await saleNow(id)).toMatchObject({ name: 'Launch', stock: 7 });
+      await patch(`${service.url}/sales/${id}`, {
+        startsAt: new Date(Date.now() + 86_400_000).toISOString(),
+      });
+      await press(page, 'Open now…');
+      await press(page, 'Open the sale');
+      await says(page, 'The sale is open');
+      expect(await saleNow(id)).toMatchObject({ startsAt: null });
       await press(page, 'Pause');
       await says(page, 'The sale is paused');
       expect(await saleNow(id)).toMatchObject({ paused: true });
@@ -293,6 +300,39 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.getByText('Postgres and Redis answer · lua').click();
       await says(page, /which decides in Redis/);
       await inspect(page);
+    });
+  });
+
+  it('shows the tasks that fail with their errors, retries one and discards another', async () => {
+    const { rows } = await stores.sql.query(`
+      INSERT INTO tasks (kind, key, payload, state, attempts, run_at, last_error) VALUES
+        ('ship', 'ship:1', '{}', 'dead', 20, now(), 'attempt 20: HTTP 500'), ('gone', NULL, '{"type": "old"}', 'dead', 1, now(), 'no handler'),
+        ('award', 'award:1', '{}', 'retry', 3, now() + interval '1 day', 'attempt 3: HTTP 502') RETURNING id`);
+    const [shipped, gone] = rows.map((row) => Number(row.id));
+    const stateOf = async (id: number | undefined) =>
+      (await stores.sql.query('SELECT state, last_error FROM tasks WHERE id = $1', [id])).rows[0];
+    await visit(browser, `${service.url}/console`, async (page) => {
+      await page.getByText('Postgres and Redis answer').click();
+      await page.getByRole('link', { name: 'Show the failed tasks' }).last().click();
+      const givenUp = page.getByRole('region', { name: 'Given up' });
+      const again = page.getByRole('region', { name: 'To be tried again' });
+      await again.getByText('award:1').waitFor();
+      await again.getByText('attempt 3: HTTP 502').waitFor();
+      await again.getByText(/3 attempts · failed .* next in 24 h/).waitFor();
+      await givenUp.getByText('attempt 20: HTTP 500').waitFor();
+      await givenUp.getByText('gone old').waitFor();
+      await inspect(page);
+      await press(page, `Retry task ${shipped}`);
+      await says(page, `Task ${shipped} is to be tried again`);
+      await expect.poll(() => stateOf(shipped)).toMatchObject({ state: 'done' });
+      await press(page, `Discard task ${gone}`);
+      await press(page, 'Go back');
+      expect(await stateOf(gone)).toMatchObject({ state: 'dead' });
+      await press(page, `Discard task ${gone}`);
+      await press(page, 'Discard the task');
+      await says(page, `Task ${gone} is discarded`);
+      expect(await stateOf(gone)).toMatchObject({ state: 'done' });
+      await givenUp.getByText('gone old').waitFor({ state: 'detached' });
     });
   });
 

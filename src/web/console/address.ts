@@ -2,7 +2,7 @@
 import { signal } from '@preact/signals';
 
 /**
- * `open`: the id of a sale, `new` or `rehearsal`; `tab` of that sale; `find` and `status`: its orders; `search`, `state` and `sort`: the
+ * `open`: the id of a sale, `new`, `rehearsal` or `tasks`; `tab` of that sale; `find` and `status`: its orders; `search`, `state` and `sort`: the
  * table. Left out: empty.
  */
 type Name = 'open' | 'tab' | 'find' | 'status' | 'search' | 'state' | 'sort';

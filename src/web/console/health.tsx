@@ -4,6 +4,7 @@ import { useEffect } from 'preact/hooks';
 import type { Health, Strategies } from '../ui/answers.ts';
 import { count } from '../ui/format.ts';
 import { Live, Notice, Pill } from '../ui/parts.tsx';
+import { CLOSED, hrefOf } from './address.ts';
 import { asAdmin } from './token.ts';
 
 /** Advice for operators when background work fails, by loop. */
@@ -15,7 +16,7 @@ const ADVICE: Readonly<Record<string, string>> = {
   'mirror-outbox': 'Redis lacks changes of Postgres. It receives them when it responds again.',
   tasks: 'Tasks wait in Postgres, where they are safe. Check Postgres; the log has the error.',
   receivers:
-    'Tasks wait in Postgres, where they are safe. Repair their receiver, or set the variable that is missing, to none if nothing is to be delivered. See docs/how-to/recover.md, “Dead tasks”.',
+    'Tasks wait in Postgres, where they are safe. Repair their receiver, or set the variable that is missing, to none if nothing is to be delivered.',
   'audit-log': 'Events are not in the audit log yet. Check Postgres.',
   turns: 'Some expired turns of the waiting room were not deleted. Check Postgres.',
   retention: 'Some old rows were not deleted. A table of yours may refer to them.',
@@ -42,6 +43,8 @@ function workText(): string {
     .join(', ');
 }
 
+const TasksLink = () => <a href={hrefOf({ ...CLOSED, open: 'tasks' })}>Show the failed tasks</a>;
+
 /** What is wrong, with advice. */
 export function Troubles() {
   return (
@@ -61,7 +64,7 @@ export function Troubles() {
       )}
       {health.value?.degraded.map(({ what, detail }) => (
         <Notice key={what} tone="warn" title={`Degraded: ${what}`}>
-          {ADVICE[what] ?? 'See docs/how-to/recover.md.'}
+          {ADVICE[what] ?? 'See docs/how-to/recover.md.'} {what === 'receivers' && <TasksLink />}
           <p>
             <code>{detail}</code>
           </p>
@@ -94,6 +97,7 @@ export function HealthLine() {
   const stores = Object.entries(health.value?.stores ?? {});
   const isWell = stores.every(([, state]) => state === 'ok') && health.value?.degraded.length === 0;
   const work = workText();
+  const { retried = 0, dead = 0 } = health.value?.work ?? {};
   return (
     <details class="health">
       <summary>
@@ -110,6 +114,11 @@ export function HealthLine() {
           {work !== '' && ` · ${work}`}
         </span>
       </summary>
+      {(retried > 0 || dead > 0) && (
+        <p class="small">
+          <TasksLink />
+        </p>
+      )}
       {strategies.value !== null && <Strategy {...strategies.value} />}
     </details>
   );

@@ -14,6 +14,7 @@ import { SalePanel } from './sale.tsx';
 import { SaleForm } from './sale-form.tsx';
 import { refreshSales } from './sales.ts';
 import { Sales } from './table.tsx';
+import { Tasks } from './tasks.tsx';
 import { forget, token } from './token.ts';
 import './console.css';
 
@@ -70,7 +71,7 @@ function Board() {
   }, []);
   // Without that, the next press of Tab starts at the top of the page.
   useEffect(() => {
-    const rowLink = document.querySelector<HTMLElement>(`.sales a[href$="open=${before.current}"]`);
+    const rowLink = document.querySelector<HTMLElement>(`a[href$="open=${before.current}"]`);
     if (open !== '') panel.current?.focus({ preventScroll: true });
     else if (before.current !== '') rowLink?.focus();
     before.current = open;
@@ -86,13 +87,20 @@ function Board() {
               ✕
             </a>
             <Outcome />
-            {open === 'new' ? <NewSale /> : open === 'rehearsal' ? <Rehearsal /> : <SalePanel id={open} />}
+            <Part open={open} />
           </section>
         )}
       </div>
       <Confirmation />
     </>
   );
+}
+
+/** @param open the address's parameter: a part of the console, or the id of a sale */
+function Part({ open }: { open: string }) {
+  if (open === 'new') return <NewSale />;
+  if (open === 'rehearsal') return <Rehearsal />;
+  return open === 'tasks' ? <Tasks /> : <SalePanel id={open} />;
 }
 
 /** `/` searches, arrows walk along the rows, Enter opens, Escape closes. */

@@ -130,7 +130,7 @@ const Terms = ({ sale }: { sale: Sale | undefined }) => (
         defaultValue={String(sale?.maxPerOrder ?? 1)}
       />
     </Field>
-    <Field label="Seconds to pay" hint="Empty: as PAYMENT_WINDOW_S says">
+    <Field label="Seconds to pay" hint="Empty: as PAYMENT_WINDOW_S is set">
       <input
         name="paymentWindowS"
         type="number"

@@ -104,6 +104,12 @@ function Head({ sale, refresh }: SaleProps) {
   const state = stateOf(sale, nowMs());
   const { id, name, priceCents, currency, paused, startsAt, endsAt, maxPerOrder } = sale;
   const titleOf = () => (paused ? 'The sale goes on' : 'The sale is paused');
+  async function openNow(): Promise<void> {
+    const question = { title: `Open ${name} now?`, text: 'Customers can buy at once.', yes: 'Open the sale' };
+    if ((await confirmed(question)) === null) return;
+    const [body, titleOf] = [{ startsAt: null }, () => 'The sale is open'];
+    await act({ path: `/sales/${id}`, method: 'PATCH', body, titleOf, refresh });
+  }
   return (
     <>
       <h2 tabIndex={-1} dir="auto">
@@ -114,6 +120,11 @@ function Head({ sale, refresh }: SaleProps) {
         <button type="button" class="slim" onClick={copyLink}>
           Copy link
         </button>
+        {state === 'scheduled' && (
+          <button type="button" class="slim" aria-disabled={isActing.value} onClick={openNow}>
+            Open now…
+          </button>
+        )}
         {state !== 'ended' && (
           <button
             type="button"

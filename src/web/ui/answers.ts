@@ -11,6 +11,7 @@ import type {
   saleRefundSchema,
   saleSchema,
   strategiesSchema,
+  taskSchema,
   ticketSchema,
   waitlistEntrySchema,
 } from '../../http/answer-schemas.ts';
@@ -24,6 +25,7 @@ export type Ticket = z.output<typeof ticketSchema>;
 export type Strategies = z.output<typeof strategiesSchema>;
 export type Audit = z.output<typeof auditSchema>;
 export type AuditedAct = z.output<typeof auditedActSchema>;
+export type Task = z.output<typeof taskSchema>;
 export type WaitlistEntry = z.output<typeof waitlistEntrySchema>;
 type Readiness = z.output<typeof readinessSchema>;
 /** An event of the console. */
