@@ -233,7 +233,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
           const mine = (await call(`${service.url}/sales/${id}/orders?userId=${NAME}`)).body;
           await after(
             () => post(`${service.url}/orders/${mine.orderId}/refund`, {}),
-            'text=Your order is refunded',
+            'text=Your order will be refunded',
           );
           await after(
             () => patch(`${service.url}/sales/${id}`, { paused: true }),

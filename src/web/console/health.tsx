@@ -53,7 +53,11 @@ export function Troubles() {
         .filter(([, state]) => state !== 'ok')
         .map(([name, state]) => (
           <Notice key={name} tone="bad" title={`${nameOf(name)} does not answer`}>
-            {state}. Purchases that need it get 503; no order is lost. See docs/how-to/recover.md.
+            Purchases that need it get 503; no order is lost. Once it runs and can be reached, the service
+            connects again.
+            <p>
+              <code>{state}</code>
+            </p>
           </Notice>
         ))}
       {(health.value?.work?.unmatched ?? 0) > 0 && (

@@ -99,7 +99,7 @@ export function closedMessage({ status, paidAt }: Order, isOpen: boolean): Messa
   const next = isOpen ? ' You can place a new order.' : '';
   if (status === 'refund-due' && paidAt !== null) {
     const text = 'The shop has cancelled it. You will get back what you paid.';
-    return ['warn', 'Your order is refunded', text + next];
+    return ['warn', 'Your order will be refunded', text + next];
   }
   if (status === 'refund-due') {
     const text = 'You will get a refund. It was no longer reserved for you.';

@@ -93,7 +93,7 @@ function stepOf(
         ];
       return [
         isEarly(state) ? 'Buy with your code' : 'Not open yet',
-        'Keep this page open: you can buy here as soon as the sale opens',
+        `${isEarly(state) ? 'Without a code, wait here' : 'Keep this page open'}: you can buy as soon as the sale opens`,
         ...terms,
       ];
     case 'open':
