@@ -10,7 +10,7 @@ import type { Results } from '../bench/kit/results.ts';
 /** A phone shows it 358 px wide: its texts have 12 px there. Names and figures stand above their bars, which have the whole width. */
 const [width, rowHeight, top] = [480, 42, 36];
 const style = `svg{${palette.light}font:17px system-ui,sans-serif;background:var(--paper)}text{fill:var(--ink)}.soft{fill:var(--soft)}.bad{fill:var(--bad)}
-.ok{fill:var(--bar)}.best{fill:var(--pale)}.wrong{fill:var(--wrong)}@media(prefers-color-scheme:dark){svg{${palette.dark}}}`;
+.ok{fill:var(--blue)}.best{fill:var(--pale)}.wrong{fill:var(--wrong)}@media(prefers-color-scheme:dark){svg{${palette.dark}}}`;
 
 export function chartFile(results: Results): string {
   const { layout, plan } = results;

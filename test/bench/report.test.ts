@@ -1,6 +1,8 @@
 /** What reports say of given results, and what may not be concluded. */
+import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { htmlReport } from '../../bench/kit/report/html.ts';
+import { palette } from '../../bench/kit/report/palette.ts';
 import { mainTable } from '../../bench/kit/report/table.ts';
 import { markdownReport, terminalReport } from '../../bench/kit/report/text.ts';
 import { sentence } from '../../bench/kit/report/words.ts';
@@ -54,3 +56,20 @@ it('the page escapes names, findings, notes and the machine, and loads nothing',
   expect(page).toContain('<code>&lt;script&gt;alert(&quot;&amp;&quot;)&lt;/script&gt;</code>');
   expect(page).not.toMatch(/(src|href)="(?!#)|url\(|@import/);
 });
+
+it.each(['light', 'dark'] as const)(
+  'a color that the pages have, too, is the same in reports: %s',
+  (scheme) => {
+    const roots = readFileSync(new URL('../../src/web/style.css', import.meta.url), 'utf8').matchAll(
+      /:root \{([^}]*)\}/g,
+    );
+    const colorsOf = (css: string) =>
+      Object.fromEntries(
+        [...css.matchAll(/--([\w-]+):\s*(#\w+);/g)].map(([, name, color]) => [name!, color!] as const),
+      );
+    const pages = colorsOf([...roots][scheme === 'light' ? 0 : 1]![1]!);
+    const shared = Object.entries(colorsOf(palette[scheme])).filter(([name]) => name in pages);
+    const names = ['paper', 'ink', 'soft', 'line', 'fill', 'good', 'bad', 'blue'];
+    expect(Object.fromEntries(shared)).toEqual(Object.fromEntries(names.map((name) => [name, pages[name]])));
+  },
+);

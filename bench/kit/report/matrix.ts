@@ -38,7 +38,7 @@ const width = 720;
 const lane = { width: 500, height: 28, bar: 16, legend: 28 };
 
 const inPage =
-  '.band{fill:var(--fairband)}.held{fill:var(--bar)}.two{fill:var(--bad)}.mark{stroke:var(--ink);stroke-width:1.5}';
+  '.band{fill:var(--fairband)}.held{fill:var(--blue)}.two{fill:var(--bad)}.mark{stroke:var(--ink);stroke-width:1.5}';
 const style = `svg{${palette.light}font:16px system-ui,sans-serif;background:var(--paper)}text{fill:var(--soft)}${inPage}@media(prefers-color-scheme:dark){svg{${palette.dark}}}`;
 
 /** A history as an SVG file, for pages that only show pictures; null: there is none. */
@@ -70,7 +70,7 @@ export function gridFile({ title, columns, rows }: Matrix): string {
     const y = top + n * grid.row;
     return html`<text x="${grid.left - 8}" y="${y + 24}" text-anchor="end">${name}</text>${cells.map(({ word }, at) => square(grid.left + at * column, y, word))}`;
   });
-  const css = `svg{${palette.light}font:${grid.font}px system-ui,sans-serif;background:var(--paper)}text{fill:var(--ink)}.good{fill:var(--goodband)}.fair{fill:var(--fairband)}.bad{fill:var(--badband)}.none{fill:var(--band)}@media(prefers-color-scheme:dark){svg{${palette.dark}}}`;
+  const css = `svg{${palette.light}font:${grid.font}px system-ui,sans-serif;background:var(--paper)}text{fill:var(--ink)}.good{fill:var(--goodband)}.fair{fill:var(--fairband)}.bad{fill:var(--badband)}.none{fill:var(--fill)}@media(prefers-color-scheme:dark){svg{${palette.dark}}}`;
   const height = top + rows.length * grid.row + 4;
   return `${html`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" role="img" aria-label="${title}"><style>${new Markup(css)}</style>${legend}${heads}${lines}</svg>`.text}
 `;
