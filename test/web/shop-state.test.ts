@@ -7,7 +7,7 @@ import {
   waitlistMessage,
   waitMessage,
 } from '../../src/web/shop/messages.ts';
-import type { Outcome, PageEvent, State, Task } from '../../src/web/shop/model.ts';
+import type { Outcome, PageEvent, SaleData, State, Task } from '../../src/web/shop/model.ts';
 import { initial, reduce, saved } from '../../src/web/shop/state.ts';
 import type { Answer, Order, Problem } from '../../src/web/ui/answers.ts';
 
@@ -76,10 +76,8 @@ const token = (sub: string, rest = 's') =>
 /** Opens the page, as a reload does. */
 function open(auth: 'none' | 'jwt', text = '', next: Answers = {}): void {
   const sale = { id: 1, name: 'Launch', remaining: 5, maxPerOrder: 1, paused: false };
-  const data = { now: nowMs, sale, auth, canPay: false, proofWorker: '' } as unknown as Parameters<
-    typeof initial
-  >[0];
-  state = initial(data, token('ann'));
+  const data = { now: nowMs, sale, auth, canPay: false, proofWorker: '' };
+  state = initial(data as unknown as SaleData, token('ann'));
   sent = [];
   waits = [];
   script(next);
@@ -119,6 +117,8 @@ describe('the waitlist of a sold-out sale', () => {
     script({ read: [unknownOrder], ...next });
     dispatch({ is: 'joined', identity: state.identity, units: 2 });
   };
+  const answered = (id: number, by: 'join' | 'leave' | 'place', answer: unknown) =>
+    dispatch({ is: 'ended', id, outcome: { of: 'waitlist', by, answer } as Outcome });
   const says = () => waitlistMessage(state, state.sale.remaining > 0 ? 'open' : 'sold-out')?.[1] ?? null;
   beforeEach(() => event(0));
 
@@ -127,8 +127,7 @@ describe('the waitlist of a sold-out sale', () => {
     dispatch({ is: 'joined', identity: state.identity, units: 2 });
     expect(routes()).toEqual(['join']);
     expect(sent[0]).toMatchObject({ units: 2 });
-    const answer = entry(3) as Extract<Outcome, { of: 'waitlist' }>['answer'];
-    dispatch({ is: 'ended', id: state.tasks, outcome: { of: 'waitlist', by: 'join', answer } });
+    answered(state.tasks, 'join', entry(3));
     expect(state).toMatchObject({ waitlist: null, entry: { place: 3 } });
     expect(says()).toBeNull();
     script({ place: [lost, entry(1), entry(null)], read: [unknownOrder] });
@@ -140,11 +139,7 @@ describe('the waitlist of a sold-out sale', () => {
   });
 
   it('may hold the units: their order is found', () => {
-    join({
-      join: [entry(1)],
-      read: [unknownOrder],
-      place: [ok({ place: null, namedAt: 'now', orderId: 'o' })],
-    });
+    join({ join: [entry(1)], place: [ok({ place: null, namedAt: 'now', orderId: 'o' })] });
     pass(3_500);
     expect(says()).toBeNull();
     script({ read: [order] });
@@ -155,36 +150,25 @@ describe('the waitlist of a sold-out sale', () => {
 
   it('is left, also when a read that was sent before is answered later', () => {
     join({ join: [entry(1)] });
-    script({});
     dispatch({ is: 'left' });
-    dispatch({ is: 'ended', id: 0, outcome: { of: 'waitlist', by: 'place', answer: lost } });
+    answered(0, 'place', lost);
     expect(state).toMatchObject({ waitlist: 'pending', entry: { place: 1 } });
-    dispatch({
-      is: 'ended',
-      id: state.tasks,
-      outcome: { of: 'waitlist', by: 'leave', answer: ok(null as never) as Answer<null> },
-    });
+    answered(state.tasks, 'leave', { kind: 'ok', status: 204, body: null });
     expect(state).toMatchObject({ waitlist: null, entry: null });
   });
 
   it('is not forgotten for a read that was sent before the visitor joined, or was another customer, and is answered later', () => {
-    const answered = (
-      id: number,
-      by: 'join' | 'place',
-      answer: Extract<Outcome, { of: 'waitlist' }>['answer'],
-    ) => dispatch({ is: 'ended', id, outcome: { of: 'waitlist', by, answer } });
-    const none = problem(404, 'not-found') as Answer<null>;
     script({ read: [unknownOrder] });
     dispatch({ is: 'named', identity: 'ben' });
     const place = state.tasks;
     join({ join: [entry(3)] });
-    answered(place, 'place', none);
+    answered(place, 'place', problem(404, 'not-found'));
     expect(state).toMatchObject({ waitlist: null, entry: { place: 3 } });
     script({ read: [unknownOrder] });
     dispatch({ is: 'joined', identity: 'cat', units: 1 });
     const joined = state.tasks;
     dispatch({ is: 'named', identity: 'dan' });
-    answered(joined, 'join', entry(4) as Answer<null>);
+    answered(joined, 'join', entry(4));
     expect(state).toMatchObject({ waitlist: null, entry: null });
   });
 
@@ -294,8 +278,7 @@ describe('with a ticket', () => {
     open('jwt', '1 3 false ann', { ticket: [ticket(30_000)], read: [unknownOrder, order], order: [order] });
     pass(31_000);
     expectOrder();
-    const bought = sent.find(({ task }) => task.do === 'order');
-    expect(bought).toMatchObject({ units: 3, atMs: START_MS + 90_000 });
+    expect(sent.find(({ task }) => task.do === 'order')).toMatchObject({ units: 3, atMs: START_MS + 90_000 });
   });
 
   it('asks for it with the code that opens the sale early, also after a reload', () => {
@@ -330,9 +313,8 @@ describe('with a ticket', () => {
 
   it('finds the order of a lost answer after a reload', () => {
     press({ ticket: [ticket()], order: [lost] }, 500);
-    const text = saved(state)!;
-    expect(text).toBe('1 1 true ann');
-    open('jwt', text, { ticket: [soldOut], read: [lost, lost, order] });
+    expect(saved(state)).toBe('1 1 true ann');
+    open('jwt', '1 1 true ann', { ticket: [soldOut], read: [lost, lost, order] });
     pass(60_000);
     expectOrder();
   });
@@ -347,10 +329,8 @@ describe('the order', () => {
     pass(3_000);
     expect(state).toMatchObject({ isUncommitted: false, isUnread: true });
     pass(3_000);
-    expect([kind(), failureMessage(state.change)]).toEqual([
-      'idle',
-      expect.stringContaining('was not placed'),
-    ]);
+    expect(kind()).toBe('idle');
+    expect(failureMessage(state.change)).toContain('was not placed');
   });
 
   it('that is read late says nothing about what came meanwhile', () => {
@@ -409,12 +389,11 @@ it('says why', () => {
   expect(waitMessage(wait, { ...state.sale, remaining: 0 })[1]).toBe('Every unit is taken at the moment');
   expect(waitMessage({ ...wait, why: 'limit', detail: 'Slow down.' }, state.sale)[1]).toBe('Slow down');
 
-  expect(closedMessage({ ...mine('refund-due'), paidAt: '2026' }, true)[1]).toBe('Your order will be refunded');
+  expect(closedMessage({ ...mine('refund-due'), paidAt: '2026' }, true)[1]).toContain('will be refunded');
   expect(closedMessage(mine('refund-due'), true)[1]).toBe('Your payment came too late');
   expect(closedMessage(mine('expired'), true)[2]).toContain('You can place a new order');
   expect(closedMessage(mine('cancelled'), false)[1]).toBe('Your order is cancelled');
   expect(failureMessage(problem(409, 'conflict'))).toBe('conflict.');
-  expect(failureMessage(ok({ result: 'unmatched', reason: 'no-order' }) as State['change'])).toContain(
-    'no-order',
-  );
+  const unmatched = ok({ result: 'unmatched', reason: 'no-order' }) as State['change'];
+  expect(failureMessage(unmatched)).toContain('no-order');
 });
