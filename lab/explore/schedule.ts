@@ -382,7 +382,8 @@ export class Schedule implements World {
 }
 
 /** Statements that change nothing that is compared. */
-const READS = /^(SELECT|BEGIN|SET|ROLLBACK|loaded-in|read-for|due-|sold-out|lock-|outbox-|wait-for|(INSERT|UPDATE) redis_epochs)/;
+const READS =
+  /^(SELECT|BEGIN|SET|ROLLBACK|loaded-in|read-for|due-|sold-out|lock-|outbox-|wait-for|(INSERT|UPDATE) redis_epochs)/;
 
 /** Statements that may commit an order. */
 const PLACES = /^(COMMIT|WITH|place-|commit-orders|sell|insert|take)/;
