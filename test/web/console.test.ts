@@ -209,6 +209,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     const { id } = await createSale(service.url, 1, { currency: 'EUR' });
     await buy(service.url, id, 'zoe');
     for (const userId of ['cyd', 'dan']) await post(`${service.url}/sales/${id}/waitlist`, { userId });
+    await patch(`${service.url}/sales/${id}`, { startsAt: null });
     await patch(`${service.url}/sales/${id}`, { priceCents: 2_499, endsAt: null });
     await post(`${service.url}/sales/${id}/restock`, { units: -5 });
     await visit(browser, at(`open=${id}`), async (page) => {
@@ -218,6 +219,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await inspect(page);
       await follow(page, 'Audit');
       await says(page, 'cut 5 units');
+      await says(page, 'opened the sale');
       await says(page, '(refused: 409)');
       const lines = await page
         .getByRole('list', { name: 'Who did what' })

@@ -71,6 +71,7 @@ function wordsOf({ action, details, subject }: AuditedAct, currency: string): st
   if (action === 'order.extended') return `extended the order of ${userId}`;
   if (!action.startsWith('PATCH')) return action;
   if (paused !== undefined) return paused ? 'paused the sale' : 'resumed the sale';
+  if (JSON.stringify(details) === '{"startsAt":null}') return 'opened the sale';
   return `changed ${Object.entries(details)
     .map(([name, value]) => termText(name, value, currency))
     .join(', ')}`;
