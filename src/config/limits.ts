@@ -138,7 +138,7 @@ export const limits = {
   outboxBatch: 200,
   /** An outbox row of a sale that Redis has not loaded is kept this long; loading a sale takes less. */
   outboxKeepMs: 30_000,
-  /** One of a sale that was loaded in a newer epoch is for the processes of that Redis. Two are in use at once for less than this. */
+  /** One of a sale that was loaded in a newer Redis is for the processes of that one. Two are in use at once for less than this. */
   outboxElsewhereMs: 3_600_000,
   /** Changes of a sale that are kept are left out of the search for so long, so that they do not hold up those behind them. */
   outboxPauseMs: 2_000,

@@ -5,7 +5,8 @@
  *                                  ▲        └──no answer, or the process died: it stays──┘
  *
  * A change is published once it is replicated, to the copy of its sale that was loaded last; each is idempotent in Redis (lua/sale/apply-change.lua,
- * restock.lua), and those of one order are published in sequence: docs/explanation/consistency.md, "From Postgres to Redis: the outbox". The
+ * restock.lua), and those of one order are published in sequence: docs/explanation/consistency.md, "From Postgres to Redis: the outbox". If that
+ * copy is in a Redis that this one has replaced, the sale is loaded in this one first: the address may lead back, where the change is missing. The
  * search leaves out the sales of changes that are kept for a moment, so that they do not hold up those behind them.
  */
 import type pg from 'pg';
@@ -94,12 +95,8 @@ const LOCK = {
 
 const PUBLISH = 'publish changes';
 
-type Applied =
-  | 'kept'
-  | 'failed'
-  | { readonly error: unknown }
-  /** An epoch; null: whatever the sale was loaded in. */
-  | { readonly unlessNewerThan: number | null };
+/** `elsewhere`: its sale was loaded in another Redis last. `done`: Redis has applied it, or loads it from Postgres. */
+type Applied = 'done' | 'kept' | 'elsewhere' | 'failed' | { readonly error: unknown };
 
 type Which =
   | { readonly orderIds: readonly string[] }
@@ -134,31 +131,24 @@ async function findReplicated(
   return rows.map(({ id }) => id);
 }
 
-/** $1 are changes that Redis is done with, and $2 null, or this process's epoch: then the change stays if its sale was loaded in a newer one. */
-const DELETE = {
-  name: 'outbox-delete',
-  text: `DELETE FROM mirror_outbox AS m USING unnest($1::bigint[], $2::int[]) AS done (id, epoch)
-    WHERE m.id = done.id AND NOT EXISTS (
-      SELECT FROM sales JOIN redis_epochs AS loaded ON loaded.epoch = mirror_epoch JOIN redis_epochs AS own ON own.epoch = done.epoch
-      WHERE sales.id = m.sale_id AND loaded.first_seen_at > own.first_seen_at)
-    RETURNING m.id`,
-};
+const DELETE = { name: 'outbox-delete', text: 'DELETE FROM mirror_outbox WHERE id = ANY($1::bigint[])' };
 
-const isDone = (result: Applied): result is Extract<Applied, { readonly unlessNewerThan: unknown }> =>
-  typeof result === 'object' && 'unlessNewerThan' in result;
+/** Of these sales, each with this process's epoch, those that were loaded in no newer one. */
+const REPLACED = `
+  SELECT sales.id FROM unnest($1::int[], $2::int[]) AS own (sale_id, epoch) JOIN sales ON sales.id = own.sale_id
+  WHERE NOT EXISTS (
+    SELECT FROM redis_epochs AS loaded JOIN redis_epochs AS mine ON mine.epoch = own.epoch
+    WHERE loaded.epoch = mirror_epoch AND loaded.first_seen_at > mine.first_seen_at)`;
 
-/** @returns the ids of the changes that are deleted */
-async function deleteDone(client: pg.PoolClient, rows: readonly Row[], results: readonly Applied[]) {
-  const ids: string[] = [];
-  const epochs: (number | null)[] = [];
-  for (const [i, result] of results.entries()) {
-    if (!isDone(result)) continue;
-    ids.push(rows[i]!.id);
-    epochs.push(result.unlessNewerThan);
-  }
-  if (ids.length === 0) return new Set<string>();
-  const deleted = await client.query<{ id: string }>({ ...DELETE, values: [ids, epochs] });
-  return new Set(deleted.rows.map(({ id }) => id));
+/** Loads the sales whose last copy is in a Redis that this process's has replaced. */
+async function loadReplaced({ postgres, mirror }: RelayContext, saleIds: ReadonlySet<number>): Promise<void> {
+  const own = [...saleIds].map((id) => [id, mirror.copyOf(id)?.epoch] as const).filter(([, epoch]) => epoch);
+  if (own.length === 0) return;
+  const { rows } = await postgres.pool.query<{ id: number }>(REPLACED, [
+    own.map(([id]) => id),
+    own.map(([, epoch]) => epoch),
+  ]);
+  for (const sale of rows) await mirror.load(sale);
 }
 
 /**
@@ -168,23 +158,20 @@ async function deleteDone(client: pg.PoolClient, rows: readonly Row[], results: 
 export async function relayOutbox(context: RelayContext, which: Which): Promise<number> {
   const { postgres, mirror, health } = context;
   const { outboxElsewhereMs, outboxKeepMs } = limits;
+  const elsewhere = new Set<number>();
   const failed = (item: string, error: unknown) => {
     if (health) health.failed(item, error);
     else context.onError?.(error);
   };
 
-  /**
-   * @returns whether Redis is done with it: it has applied the change, or will load it from Postgres, unless the sale was loaded in a
-   *   newer epoch than this one; or why Redis is unavailable
-   */
+  /** @returns also why Redis is unavailable */
   async function apply(row: Row): Promise<Applied> {
     const sale = `sale ${row.saleId}`;
     try {
       const result = await mirror.applyChange(row, row.loadedIn);
       health?.succeeded(sale);
-      if (result !== 'applied' && row.ageMs < outboxKeepMs) return 'kept';
-      const isOthers = result === 'elsewhere' && row.ageMs < outboxElsewhereMs;
-      return { unlessNewerThan: isOthers ? (mirror.copyOf(row.saleId)?.epoch ?? null) : null };
+      if (result !== 'applied' && row.ageMs < outboxKeepMs) return 'kept'; // an attempt loads it
+      return result === 'elsewhere' && row.ageMs < outboxElsewhereMs ? 'elsewhere' : 'done';
     } catch (error) {
       if (!isRedisDefect(error)) return { error };
       failed(sale, error); // a key of this sale has another type: the changes of other sales go first
@@ -196,25 +183,27 @@ export async function relayOutbox(context: RelayContext, which: Which): Promise<
     const values = [limits.outboxBatch, ids];
     const { rows } = await client.query<Row>({ ...LOCK, values });
     const results = await Promise.all(rows.map(apply));
-    const deleted = await deleteDone(client, rows, results);
-    const kept = rows.filter(
-      ({ id }, i) => !deleted.has(id) && (results[i] === 'kept' || isDone(results[i]!)),
-    );
+    const done = rows.filter((_, i) => results[i] === 'done');
+    if (done.length > 0) await client.query({ ...DELETE, values: [done.map(({ id }) => id)] });
+    const kept = rows.filter((_, i) => results[i] === 'kept' || results[i] === 'elsewhere');
+    for (const [i, { saleId }] of rows.entries()) if (results[i] === 'elsewhere') elsewhere.add(saleId);
     const untilMs = performance.now() + limits.outboxPauseMs;
     if ('paused' in which) for (const { saleId } of kept) which.paused.set(saleId, untilMs);
     const unavailable = results.find((result) => typeof result === 'object' && 'error' in result);
     if (unavailable === undefined) health?.succeeded(PUBLISH);
     else failed(PUBLISH, unavailable.error);
-    return deleted.size + kept.length;
+    return done.length + kept.length;
   }
 
   try {
     const ids = await findReplicated(context, which);
-    if (ids.length > 0)
-      return await inTransaction(postgres.pool, async (client) => ({
-        commit: true,
-        value: await relay(client, ids),
-      }));
+    if (ids.length > 0) {
+      const work = async (client: pg.PoolClient) =>
+        ({ commit: true, value: await relay(client, ids) }) as const;
+      const count = await inTransaction(postgres.pool, work);
+      await loadReplaced(context, elsewhere); // with no row locked
+      return count;
+    }
     if (!('orderIds' in which)) health?.succeeded(PUBLISH);
     return 0;
   } catch (error) {

@@ -80,6 +80,7 @@ const MENDED: [what: string, strategy: string, Target['confirm'], lock: string, 
   ['a late holder of a lock takes nothing', 'global-lock', 'accepted', 'redis', 141],
   ['an order that was closed before a load is not restored', 'lua', 'accepted', 'redis', 1339],
   ['a load keeps nothing of a copy from before the last load', 'lua', 'accepted', 'redis', 4024],
+  ['a change stays until its sale is loaded in the new Redis', 'global-lock', 'durable', 'postgres-row', 200103],
   ['before the barrier no other order of the customer counts', 'skip-locked', 'durable', 'redis', 700034],
   ['an own order counts before another of the customer', 'group-commit', 'durable', 'redis', 556],
   [

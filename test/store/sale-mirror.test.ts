@@ -111,20 +111,43 @@ it('a primary that was a replica meanwhile is in another epoch, also on the same
   await store.close();
 });
 
+const relayTo = (store: RedisStore): OutboxRelay =>
+  createOutboxRelay(postgres, mirrorIn(store), testHealth().loop('mirror-outbox'));
+const ageChanges = () =>
+  stores.sql.query(`UPDATE mirror_outbox SET created_at = now() - $1 * interval '1 millisecond'`, [
+    2 * limits.outboxKeepMs,
+  ]);
+
+it('loads a sale whose last copy is in a replaced Redis, and keeps its change until then', async () => {
+  await using own = await OwnRedis.open();
+  const store = await openRedis(own.url, () => {});
+  const [before, after] = [relayTo(redis), relayTo(store)];
+  const sale = await create(1);
+  await before.mirror.load(sale);
+  await after.mirror.epoch(sale.id); // it is seen later
+  await saleTable(postgres, 'USD').restock(sale.id, 1, true);
+  await ageChanges();
+  const changes = () => stores.sql.query('SELECT FROM mirror_outbox WHERE sale_id = $1', [sale.id]);
+  await after.publish();
+  expect((await changes()).rowCount).toBe(1);
+  expect(await before.mirror.isCurrent(sale.id, await after.mirror.epoch(sale.id))).toBe(true);
+  await relayTo(store).publish();
+  expect((await changes()).rowCount).toBe(0);
+  expect(await after.mirror.digest(sale.id)).toMatchObject({ free: 2 });
+  await store.close();
+});
+
 it('leaves changes of a sale that was loaded in the other to that one, however old, and publishes those behind them', async () => {
   await using own = await OwnRedis.open();
   const other = await openRedis(own.url, () => {});
   // That one was seen later: it may be the primary by now.
-  const [here, there] = [other, redis].map((one) =>
-    createOutboxRelay(postgres, mirrorIn(one), testHealth().loop('mirror-outbox')),
-  ) as [OutboxRelay, OutboxRelay];
+  const [here, there] = [relayTo(other), relayTo(redis)];
   const [ofHere, ofThere] = [await create(1), await create(1)];
   await here.mirror.load(ofHere);
   await there.mirror.load(ofThere);
   const { restock } = saleTable(postgres, 'USD');
   for (let n = 0; n < limits.outboxBatch; n++) await restock(ofHere.id, 1, true);
-  const age = `UPDATE mirror_outbox SET created_at = now() - $1 * interval '1 millisecond'`;
-  await stores.sql.query(age, [2 * limits.outboxKeepMs]);
+  await ageChanges();
   await restock(ofThere.id, 1, true);
   await there.publish();
   await there.publish();
