@@ -193,14 +193,16 @@ export class Clients {
         // What the same customer was answered later names an order that gave way to the earlier one.
         const hasOne = new Set(late.map(({ userId }) => userId));
         let units = [...orders.values()].reduce((sum, one) => sum + one, 0);
+        const displaced = new Set<string | null>();
         for (const { id, orderId, userId, units: lost = 1, ...one } of ofSale)
           if (
-            units > 0 &&
+            (units > 0 || displaced.has(orderId)) &&
             !isBefore({ id, orderId, userId, ...one }) &&
             this.#ahead.has(id) &&
             !this.#committedUs.has(orderId!)
           ) {
-            if (!hasOne.has(userId)) units -= lost;
+            if (!hasOne.has(userId) && !displaced.has(orderId)) units -= lost;
+            displaced.add(orderId);
             this.#forget(id);
           }
       }
