@@ -143,6 +143,7 @@ export class Clients {
 
   /** Takes back the promises that stores have lost by their own rules; a 202 whose order was committed after all counts from then on. */
   excuse(): void {
+    if (this.#isAhead) this.#excuseUnanswered();
     const lost = new Set<string>();
     for (const [id, { invokedUs, completedUs, result, orderId, outcome }] of this.history.entries()) {
       if (completedUs === null) continue;
@@ -164,6 +165,30 @@ export class Clients {
       if ((isLost && !endsWithCommit) || isNamed) this.#forget(id);
     }
     this.#excuseDisplaced();
+  }
+
+  /**
+   * With CONFIRM=accepted, what is reserved in a Redis that was left is committed when the address leads back: also the reservation of an
+   * attempt without an answer, whose customer may have been refused meanwhile.
+   */
+  #excuseUnanswered(): void {
+    const purchases = this.history.filter(({ op }) => op === 'purchase');
+    for (const { userId, saleId, orderId, outcome, invokedUs } of purchases) {
+      const committedUs = this.#committedUs.get(orderId ?? '') ?? 0;
+      const isBetween = (us: number) => us >= invokedUs && us <= committedUs;
+      const wasLeft = this.#losses.some(
+        ({ sinceUs, untilUs }) => sinceUs === undefined && isBetween(untilUs),
+      );
+      if (outcome !== 'unknown' || !wasLeft) continue;
+      for (const one of purchases)
+        if (
+          one.userId === userId &&
+          one.saleId === saleId &&
+          one.result === 'fail' &&
+          isBetween(one.invokedUs)
+        )
+          this.#forget(one.id);
+    }
   }
 
   /** A customer may have been refused after passing an order on, and have it again. */

@@ -38,22 +38,23 @@ async function openSale(stock = 2, segments = 0): Promise<{ readonly sale: Sale;
   return { sale, old };
 }
 
-it('with CONFIRM=accepted, keeps what was accepted in the last copy of a sale, also on a second try, and nothing of an older copy', async () => {
+it('with CONFIRM=accepted, keeps what was accepted in all sales that were loaded elsewhere, also on a second try', async () => {
   const orders = orderTable(postgres);
   const sales = [(await openSale()).sale, (await openSale()).sale];
   const old = mirrorOn(orders);
-  for (const { id } of sales) await reserveFor(redis, old, attemptOf(id, 'ann'));
-  await inAnotherEpoch(sales[0]!.id);
+  for (const { id } of sales) {
+    await reserveFor(redis, old, attemptOf(id, 'ann'));
+    await inAnotherEpoch(id);
+  }
   const snapshot: OrderTable['snapshot'] = async () => {
     throw new Error('this process dies');
   };
-  for (const sale of sales)
-    await expect(mirrorOn({ ...orders, snapshot }, true).load(sale)).rejects.toThrow('dies');
+  await expect(mirrorOn({ ...orders, snapshot }, true).load(sales[0]!)).rejects.toThrow('dies');
   const loading = mirrorOn(orders, true);
-  for (const sale of sales) expect(await loading.load(sale)).toBe(true);
-  const [older, last] = await loading.scan(sales.map(({ id }) => id));
-  expect(older).toMatchObject({ free: 2, pending: 0, held: 0 });
-  expect(last).toMatchObject({ free: 1, pending: 1, held: 1 });
+  for (const sale of sales) {
+    expect(await loading.load(sale)).toBe(true);
+    expect(await loading.digest(sale.id)).toMatchObject({ free: 1, pending: 1, held: 1 });
+  }
 });
 
 it('keeps the newer of two terms, whichever comes first', async () => {

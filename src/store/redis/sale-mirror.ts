@@ -155,7 +155,9 @@ export function createSaleMirror(
         if (keepsReservations) await lastCopy.loadedIn([sale.id]); // confirms it
         const taken = await takeSnapshot(redis, orders, sale.id, all.reservations);
         const counts = [taken.remaining, segments, versionedTerms(taken.terms), taken.value.extraUnits];
-        const keepsOf = keepsReservations ? (isLast ? -Math.abs(copy) : (before ?? 'any')) : 'none';
+        // One that is over was left by this load, or by one that did not finish: what was answered with 202 there has no other copy.
+        const ofLast = isOver ? 'any' : isLast ? -Math.abs(copy) : (before ?? 'any');
+        const keepsOf = keepsReservations ? ofLast : 'none';
         const asSeen = seen === null ? '' : `${seen.free} ${seen.generation ?? ''}`;
         const how = [...counts, epoch, taken.restocks.join(' '), keepsOf, asSeen, taken.value.count];
         const copies = [taken.value.key, taken.committed] as const;
