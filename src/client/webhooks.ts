@@ -37,11 +37,20 @@ export type Verified<T> =
 
 const nowS = () => Math.floor(Date.now() / 1_000);
 
+const NO_BASE64 = '-';
+
+function decoded(base64: string): string {
+  try {
+    return atob(base64);
+  } catch {
+    throw new TypeError('a secret of Standard Webhooks is whsec_ and base64');
+  }
+}
+
 /** @param secret `whsec_…`, also with a provider's name in front, as PAYMENT_WEBHOOK_SECRETS has it @throws TypeError for another */
 async function keyOf(secret: string) {
-  const [, base64] = /^(?:[a-z0-9-]+:)?whsec_([A-Za-z0-9+/]+={0,2})$/.exec(secret) ?? [];
-  if (base64 === undefined) throw new TypeError('a secret of Standard Webhooks is whsec_ and base64');
-  const raw = Uint8Array.from(atob(base64), (one) => one.charCodeAt(0));
+  const [, base64 = NO_BASE64] = /^(?:[a-z0-9-]+:)?whsec_([A-Za-z0-9+/]+={0,2})$/.exec(secret) ?? [];
+  const raw = Uint8Array.from(decoded(base64), (one) => one.charCodeAt(0));
   return crypto.subtle.importKey('raw', raw, { name: 'HMAC', hash: 'SHA-256' }, false, ['sign', 'verify']);
 }
 

@@ -28,7 +28,8 @@ export async function createLogger({ level, worker, terminal, to }: LogOptions):
  * Serializes an error without secrets: the arguments of a failed Redis command may include the password, and a Postgres client
  * holds the key that cancels its statements.
  */
-function withoutSecrets(error: Error): object {
+function withoutSecrets(error: unknown): unknown {
+  if (!(error instanceof Error)) return error; // why an attempt at a task failed
   const { command, client, ...rest } = pino.stdSerializers.err(error) as {
     command?: unknown;
     client?: unknown;

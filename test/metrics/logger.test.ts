@@ -9,9 +9,11 @@ it('writes one readable line per event, the message before the fields, and no se
   log.info({ port: 3000 }, 'listening');
   const err = Object.assign(new Error('WRONGPASS'), { command: { args: ['hunter2'] } });
   log.error({ err, operation: 'redis-connection' }, 'Operation failed: redis-connection');
+  log.error({ err: 'the receiver answered 500' }, 'Attempt at a task failed');
   const text = String(terminal.read());
   expect(text.split('\n')[0]).toMatch(/^\[\d\d:\d\d:\d\d\] INFO: listening \{"port":3000\}$/);
   expect(text).toContain('ERROR: Operation failed: redis-connection');
   expect(text).toContain('WRONGPASS');
   expect(text).not.toContain('hunter2');
+  expect(text).toContain('"err":"the receiver answered 500"');
 });
