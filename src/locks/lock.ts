@@ -41,7 +41,7 @@ export interface Lease extends AsyncDisposable {
    * so a process that resumes after a pause never sees an expired lease as held.
    */
   readonly signal: AbortSignal;
-  /** The lease is certainly held until then, on `performance.now()`'s clock. Each renewal moves it. */
+  /** Until then the server admits no other holder, on `performance.now()`'s clock, unless it loses the lease or ends it early. Each renewal moves it. */
   readonly deadlineMs: number;
   /**
    * Frees the lock. Never throws, and resolves within a few seconds, however silent the server is. A further call has no effect and the
