@@ -90,18 +90,23 @@ it.each([
   ['+wait', '-wait', { LOCK: 'redis-wait', REDIS_WAIT: '1' }],
   ['+wait', '-wait', { CONFIRM: 'accepted', REDIS_WAIT: '1' }],
   ['+subscribe', '-subscribe', { LOCK: 'redis' }],
+  ['+subscribe', '-subscribe', { STRATEGY: 'lua', LOCK: 'redis-fair' }],
+  ['+select', '-select', {}, '/1'],
   ['+setnx', '-setnx', { STRATEGY: 'global-lock', LOCK: 'redis-setnx' }],
   ['+zadd', '-zadd', {}],
   ['+evalsha', '-evalsha', {}],
   ["'~stampede:*'", 'resetkeys', {}],
   ["'&stampede:*'", 'resetchannels', {}],
-])('without %s (%s), a service with %o does not start, and says what to add', async (rule, without, env) => {
-  await using stores = await openStoresWithRedis();
-  const url = await loggedIn(stores.redisUrl);
-  await stores.redis.call('ACL', 'SETUSER', user, without);
-  const given = { DATABASE_URL: stores.databaseUrl, REDIS_URL: url, ...env };
-  await expect(spawnService(given)).rejects.toThrow(`ACL SETUSER ${user} ${rule}\n`);
-});
+])(
+  'without %s (%s), a service with %o does not start, and says what to add',
+  async (rule, without, env, database = '') => {
+    await using stores = await openStoresWithRedis();
+    const url = (await loggedIn(stores.redisUrl)).replace(/(\/\d*)?$/, database);
+    await stores.redis.call('ACL', 'SETUSER', user, without);
+    const given = { DATABASE_URL: stores.databaseUrl, REDIS_URL: url, ...env };
+    await expect(spawnService(given)).rejects.toThrow(`ACL SETUSER ${user} ${rule}\n`);
+  },
+);
 
 it('with the rules that the page adds for a cluster, a service sells on one and is denied nothing', async () => {
   const [line] = /\*\*Cluster\*\*: add .*/.exec(page)!;

@@ -30,7 +30,17 @@ test('serves with the settings that the service relies on, whoever has the passw
 test('a server that version 1.0.0 started keeps its folder', async () => {
   const folder = temporaryFolder();
   const { path } = (await findRedisServer())!;
-  const args = ['--port', '0', '--set-proc-title', 'no', '--syslog-ident', join(folder, 'redis.conf')];
+  // Without a socket it would listen nowhere, and end at once.
+  const args = [
+    '--port',
+    '0',
+    '--unixsocket',
+    'socket',
+    '--set-proc-title',
+    'no',
+    '--syslog-ident',
+    join(folder, 'redis.conf'),
+  ];
   const old = spawn(path, args, { cwd: folder, stdio: 'ignore' });
   const ended = once(old, 'exit');
   await expect.poll(() => findMarked(folder)).toHaveLength(1); // a new process has no command line for a moment

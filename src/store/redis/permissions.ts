@@ -43,21 +43,24 @@ export const OF_A_LOCK = ['eval', 'evalsha', 'set', 'get', 'pexpire', 'del'] as 
 /** A key of no sale, for tries on a server that is no cluster's. */
 export const PROBE_KEY = 'stampede:{probe:0}';
 
-/** The commands that a configuration needs, `subscribe` among them. */
+/** The commands that a configuration needs, `select` and `subscribe` among them. */
 export function commandsFor({
+  strategy,
+  redisUrl,
   lock,
   confirm,
   redisWait,
   auth,
-}: Pick<Config, 'lock' | 'confirm' | 'redisWait' | 'auth'>): readonly string[] {
+}: Pick<Config, 'strategy' | 'redisUrl' | 'lock' | 'confirm' | 'redisWait' | 'auth'>): readonly string[] {
   const ofModes: Readonly<Record<string, boolean>> = {
     wait: lock === 'redis-wait' || (confirm === 'accepted' && redisWait > 0),
     incrby: auth !== null, // limits of a customer
-    subscribe: lock === 'redis',
+    select: /\/[1-9]\d*(\?|$)/.test(redisUrl ?? ''),
+    subscribe: strategy === 'lua' || lock === 'redis',
     setnx: lock === 'redis-setnx' || lock === 'redis-setnx-expire',
     ...Object.fromEntries(['command|info', 'delifeq', 'delex'].map((name) => [name, lock === 'redis-cas'])),
   };
-  return [...Object.keys(TRIES), 'subscribe'].filter((name) => ofModes[name] ?? true);
+  return [...Object.keys(TRIES), 'select', 'subscribe'].filter((name) => ofModes[name] ?? true);
 }
 
 /**
@@ -74,6 +77,7 @@ export async function missingRules(
     commands.map(async (command) => {
       try {
         if (command === 'subscribe') await subscribe(redis);
+        else if (command === 'select') await send(redis, command, [redis.options.db ?? 0]);
         else await send(redis, command, TRIES[command]!(key));
       } catch (error) {
         if (isDenied(error as Error)) rules.add(missingRule(command, error as Error));
