@@ -7,8 +7,12 @@ import { type CheckResult, type Evidence, tally } from './check.ts';
  */
 export function duplicates({ history, active, closed }: Evidence): CheckResult {
   const surplus = active.length - new Set(active.map(({ userId }) => userId)).size;
+  // An order that was transferred may be cancelled for the customer who has it now.
+  const ownerOf = new Map([...active, ...closed].map(({ id, userId }) => [id, userId]));
   const gaveUp = new Set([
-    ...history.flatMap(({ op, userId }) => (op === 'cancel' || op === 'expire' ? [userId] : [])),
+    ...history.flatMap(({ op, userId, orderId }) =>
+      op === 'cancel' || op === 'expire' ? [userId, ownerOf.get(orderId ?? '') ?? userId] : [],
+    ),
     ...[...active, ...closed].flatMap(({ transferredFrom }) => transferredFrom ?? []),
   ]);
   const named = new Map<string, string>();

@@ -83,9 +83,10 @@ export interface Lifecycle {
   /**
    * Cancels a pending order.
    * @param actor for the audit log
+   * @param owner only if it is this customer's when it is closed
    * @throws what Postgres throws; the order may be cancelled then
    */
-  cancel(orderId: string, actor: string): Promise<CloseResult>;
+  cancel(orderId: string, actor: string, owner?: string | null): Promise<CloseResult>;
   /**
    * Cancels a pending order, or has a paid one paid back.
    * @param key of a request that has one: it happens once, and a repeat gets the same order
@@ -152,8 +153,9 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
     orderIds: readonly string[],
     to: 'cancelled' | 'expired',
     actor = 'service',
+    owner: string | null = null,
   ): Promise<readonly ClosedOrder[]> {
-    const closing = { from: ['pending'], to, returnUnits: true, isMirrored, actor } as const;
+    const closing = { from: ['pending'], to, returnUnits: true, isMirrored, actor, owner } as const;
     const closed = await retried(() => closeOrders(pool, orderIds, closing));
     instruments.transitions.inc({ to }, closed.length);
     return closed;
@@ -191,15 +193,16 @@ export function createLifecycle(context: LifecycleContext): Lifecycle {
   }
 
   return {
-    async cancel(orderId, actor) {
+    async cancel(orderId, actor, owner = null) {
       for (let tries = 1; ; tries++) {
-        const closed = await close([orderId], 'cancelled', actor);
+        const closed = await close([orderId], 'cancelled', actor, owner);
         await outbox?.publish(closed.map(({ id }) => id));
         const before = postgres.timeline();
         const order = await afterWrite(orders.get(orderId));
         if (order === UNREAD) return { kind: 'unknown', reason: order };
         if (order === null) return { kind: 'unknown-order' };
         if (closed.length === 1) return { kind: 'closed', order };
+        if (owner !== null && order.userId !== owner) return { kind: 'unknown-order' };
         // A pending order was committed between the two statements.
         if (order.status === 'pending' && tries < CANCEL_TRIES) continue;
         await postgres.replicated(before); // an earlier request, whose answer was lost, may have cancelled it

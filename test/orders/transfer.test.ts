@@ -1,7 +1,8 @@
 /** A transfer where Redis decides: what it shows between the commit and the change in Redis, and what follows an order to its new customer. */
 import { expect, it } from 'vitest';
 import { redisNow } from '../../lab/audit/reader.ts';
-import { attempt, buy, createSale, eventually, pay, post } from '../support/client.ts';
+import { closeOrders } from '../../src/store/postgres/close-orders.ts';
+import { attempt, buy, call, createSale, eventually, pay, post } from '../support/client.ts';
 import { judge } from '../support/judge.ts';
 import { openScene } from '../support/scene.ts';
 import { published } from '../support/stores.ts';
@@ -37,6 +38,28 @@ it('until Redis shows it, neither customer gets a unit by it, and none is lost',
   expect(await redisNow(bench.stores.redis, sale.id)).toMatchObject({ remaining: 3, held: 2 });
   expect(await eventually(giver, ({ status }) => status < 300)).toMatchObject({ status: 201 });
   await expectSound(sale.id);
+});
+
+it('is not undone by a cancellation of the customer who had the order, which was checked before and executed after', async () => {
+  const { url } = await start({ STRATEGY: 'group-commit' });
+  const { orderId } = (await buy(url, (await createSale(url, 1)).id, 'giver')).body;
+  const client = await bench.stores.sql.connect();
+  await client.query('BEGIN');
+  await client.query(`UPDATE orders SET user_id = 'taker', transferred_from = 'giver' WHERE id = $1`, [
+    orderId,
+  ]);
+  const closing = { from: ['pending'], to: 'cancelled', returnUnits: true, isMirrored: false } as const;
+  const cancelled = closeOrders(bench.stores.sql, [String(orderId)], {
+    ...closing,
+    actor: 'giver',
+    owner: 'giver',
+  });
+  const waiting = `SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%WITH due%' AND datname = current_database()`;
+  await expect.poll(async () => (await sql(waiting)).rowCount).toBe(1);
+  await client.query('COMMIT');
+  client.release();
+  expect(await cancelled).toEqual([]);
+  expect((await call(`${url}/orders/${orderId}`)).body).toMatchObject({ status: 'pending', userId: 'taker' });
 });
 
 it('moves tasks that no receiver got, and is followed by the late payment of the new customer', async () => {

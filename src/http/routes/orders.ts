@@ -35,7 +35,7 @@ export const orderRoutes = {
     problems: ['invalid-transition'],
     async handle({ orderId, caller, res }, { reads, lifecycle }) {
       if (caller.customer !== null) await ownOrder(reads, orderId, caller);
-      const result = await lifecycle.cancel(orderId, caller.actor);
+      const result = await lifecycle.cancel(orderId, caller.actor, caller.customer);
       res.json(await changed(reads, orderId, result, ', not pending.'));
     },
   }),

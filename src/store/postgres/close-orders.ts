@@ -18,6 +18,8 @@ export interface Closing {
   readonly isMirrored: boolean;
   /** For the audit log. */
   readonly actor: string;
+  /** Only orders of this customer; null: of any. A transfer may have been committed since the caller looked. */
+  readonly owner?: string | null;
 }
 
 export interface ClosedOrder {
@@ -31,7 +33,7 @@ export interface ClosedOrder {
 const CLOSE = `
   WITH due AS (
     SELECT id, status AS was FROM orders WHERE id = ANY($1::uuid[]) AND coalesce(status, '') = ANY($2::text[])
-      AND ($3 = 'cancelled' OR expires_at <= clock_timestamp())
+      AND ($3 = 'cancelled' OR expires_at <= clock_timestamp()) AND ($7::text IS NULL OR user_id = $7)
     ORDER BY id FOR UPDATE
   ), closed AS (
     UPDATE orders SET status = CASE due.was WHEN 'paid' THEN 'refund-due' ELSE $3 END, closed_at = clock_timestamp() FROM due
@@ -81,12 +83,12 @@ const CLOSE = `
 export async function closeOrders(
   db: Pick<pg.PoolClient, 'query'>,
   orderIds: readonly string[],
-  { from, to, returnUnits, isMirrored, actor }: Closing,
+  { from, to, returnUnits, isMirrored, actor, owner = null }: Closing,
 ): Promise<readonly ClosedOrder[]> {
   const { rows } = await db.query<ClosedOrder>({
     name: 'close-orders',
     text: CLOSE,
-    values: [orderIds, from, to, returnUnits, isMirrored, actor],
+    values: [orderIds, from, to, returnUnits, isMirrored, actor, owner],
   });
   return rows;
 }
