@@ -7,7 +7,7 @@ import { type CheckResult, type Evidence, tally } from './check.ts';
  */
 export function duplicates({ history, active, closed }: Evidence): CheckResult {
   const surplus = active.length - new Set(active.map(({ userId }) => userId)).size;
-  // An order that was transferred may be cancelled for the customer who has it now.
+  // An order that was transferred may be cancelled for its second customer.
   const ownerOf = new Map([...active, ...closed].map(({ id, userId }) => [id, userId]));
   const gaveUp = new Set([
     ...history.flatMap(({ op, userId, orderId }) =>

@@ -13,6 +13,7 @@ import type pg from 'pg';
 import type { LoopHealth } from '../concurrency/loop-health.ts';
 import { limits } from '../config/limits.ts';
 import type { MirrorChange } from '../domain/order.ts';
+import { isStoreUnavailable } from './failures/any-store.ts';
 import { isRedisDefect } from './failures/redis.ts';
 import { inTransaction, type PostgresStore } from './postgres/pool.ts';
 import type { SaleMirror } from './redis/sale-mirror.ts';
@@ -140,15 +141,25 @@ const REPLACED = `
     SELECT FROM redis_epochs AS loaded JOIN redis_epochs AS mine ON mine.epoch = own.epoch
     WHERE loaded.epoch = mirror_epoch AND loaded.first_seen_at > mine.first_seen_at)`;
 
-/** Loads the sales whose last copy is in a Redis that this process's has replaced. */
-async function loadReplaced({ postgres, mirror }: RelayContext, saleIds: ReadonlySet<number>): Promise<void> {
+/** Loads the sales whose last copy is in a Redis that this process's has replaced. @throws what an unavailable store throws */
+async function loadReplaced(
+  { postgres, mirror }: RelayContext,
+  saleIds: ReadonlySet<number>,
+  failed: (item: string, error: unknown) => void,
+): Promise<void> {
   const own = [...saleIds].map((id) => [id, mirror.copyOf(id)?.epoch] as const).filter(([, epoch]) => epoch);
   if (own.length === 0) return;
   const { rows } = await postgres.pool.query<{ id: number }>(REPLACED, [
     own.map(([id]) => id),
     own.map(([, epoch]) => epoch),
   ]);
-  for (const sale of rows) await mirror.load(sale);
+  for (const sale of rows)
+    try {
+      await mirror.load(sale);
+    } catch (error) {
+      if (isStoreUnavailable(error)) throw error;
+      failed(`sale ${sale.id}`, error); // the others are loaded
+    }
 }
 
 /**
@@ -201,7 +212,7 @@ export async function relayOutbox(context: RelayContext, which: Which): Promise<
       const work = async (client: pg.PoolClient) =>
         ({ commit: true, value: await relay(client, ids) }) as const;
       const count = await inTransaction(postgres.pool, work);
-      await loadReplaced(context, elsewhere); // with no row locked
+      await loadReplaced(context, elsewhere, failed); // with no row locked
       return count;
     }
     if (!('orderIds' in which)) health?.succeeded(PUBLISH);

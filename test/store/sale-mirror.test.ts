@@ -122,10 +122,13 @@ it('loads a sale whose last copy is in a replaced Redis, and keeps its change un
   await using own = await OwnRedis.open();
   const store = await openRedis(own.url, () => {});
   const [before, after] = [relayTo(redis), relayTo(store)];
-  const sale = await create(1);
-  await before.mirror.load(sale);
-  await after.mirror.epoch(sale.id); // it is seen later
-  await saleTable(postgres, 'USD').restock(sale.id, 1, true);
+  const [broken, sale] = [await create(1), await create(1)];
+  for (const { id } of [broken, sale]) {
+    await before.mirror.load({ id });
+    await after.mirror.epoch(id); // it is seen later
+    await saleTable(postgres, 'USD').restock(id, 1, true);
+  }
+  await store.redis.set(after.mirror.keys(broken.id).state, 'of another type'); // it does not stop the other
   await ageChanges();
   const changes = () => stores.sql.query('SELECT FROM mirror_outbox WHERE sale_id = $1', [sale.id]);
   await after.publish();
