@@ -104,7 +104,12 @@ export class Clients {
   /** What was not replicated was lost with the primary, and was no promise. @param orders those that Postgres still has */
   rolledBack(orders: readonly string[]): void {
     const kept = new Set(orders);
-    for (const order of this.#committedUs.keys()) if (!kept.has(order)) this.#committedUs.delete(order);
+    for (const order of this.#committedUs.keys()) {
+      if (kept.has(order)) continue;
+      this.#committedUs.delete(order);
+      // Nor has Redis kept what Postgres had, as it seemed, when Redis lost its data.
+      for (const loss of this.#losses) loss.kept.delete(order);
+    }
   }
 
   /**
@@ -112,7 +117,7 @@ export class Clients {
    * @param kept order ids
    * @param displaced those that are reserved there, while the units of some of them were sold in another copy
    */
-  lostRedis(kept: ReadonlySet<string>, displaced: ReadonlySet<string>): void {
+  lostRedis(kept: Set<string>, displaced: ReadonlySet<string>): void {
     this.#losses.push({ untilUs: nowUs(), noticedUs: nowUs(), kept, displaced });
   }
 
@@ -122,7 +127,7 @@ export class Clients {
    */
   lostPostgres(sinceUs: number): void {
     this.#losses.push({
-      ...{ sinceUs, untilUs: nowUs(), kept: new Set(), displaced: new Set() },
+      ...{ sinceUs, untilUs: nowUs(), kept: new Set<string>(), displaced: new Set<string>() },
       noticedUs: Number.POSITIVE_INFINITY,
     });
   }
@@ -276,7 +281,7 @@ interface Loss {
   readonly untilUs: number;
   /** When every process knew of it. */
   noticedUs: number;
-  readonly kept: ReadonlySet<string>;
+  readonly kept: Set<string>;
   readonly displaced: ReadonlySet<string>;
 }
 

@@ -369,6 +369,7 @@ export class Schedule implements World {
   async lostRedis(isKept = false): Promise<void> {
     if (this.plan.confirm !== 'accepted') return;
     const orders = new Set(await this.servers.committed());
+    this.clients.committed([...orders]); // also those whose wait for the standby was cancelled
     const all = isKept ? await this.servers.reservations(this.mainRedis) : [];
     const reserved = all.filter(({ orderId }) => !orders.has(orderId));
     const displaced = new Set<string>();
