@@ -13,7 +13,7 @@ import type { CallersRedis, PostgresPool } from './callers.ts';
 import type { RedisClient } from './clients.ts';
 import { type LockHooks, observed } from './hooks.ts';
 import { type Lock, LockSetupError } from './lock.ts';
-import { checkNames, type LockDefaults, LockOptionsError, MAX_MS } from './options.ts';
+import { checkedOptions, checkNames, type LockDefaults, LockOptionsError, MAX_MS } from './options.ts';
 import * as postgresAdvisory from './postgres-advisory.ts';
 import * as postgresRow from './postgres-row.ts';
 import * as redis from './redis.ts';
@@ -58,9 +58,15 @@ type OnError = NonNullable<LockHooks['onError']>;
 const ignore: OnError = () => {};
 const SETTINGS = ['ttlMs', 'waitMs', 'onError', 'onAcquire', 'onEnd'];
 
-/** @param own names of the options besides those of every lock @throws LockOptionsError */
-function checkSettings(given: object, ...own: string[]): void {
+/** Before anything is opened. @param own names of the options besides those of every lock @throws LockOptionsError */
+function checkSettings(given: LockSettings, ...own: string[]): void {
   checkNames('options', given, [...own, ...SETTINGS]);
+  const { ttlMs, waitMs } = given;
+  checkedOptions(
+    'defaults',
+    { ...(ttlMs !== undefined && { ttlMs }), ...(waitMs !== undefined && { waitMs }) },
+    1,
+  );
 }
 
 const isClient = (given: unknown): boolean =>
@@ -192,7 +198,7 @@ function poolOf(options: OnPostgres) {
 
 /** A row in Postgres with the database's clock and a growing fence. Its table: `createLockRows`. */
 export const postgresRowLock = async (options: OnPostgres): Promise<Lock> =>
-  configured(await postgresRow.create({ postgres: poolOf(options) }), options);
+  configured(await postgresRow.create({ postgres: poolOf(options), onError: options.onError }), options);
 
 /** Creates the table of `postgresRowLock` if there is none. @throws what Postgres answers */
 export const createLockRows = (pool: PostgresPool): Promise<void> => pg.createLockRows(pool);

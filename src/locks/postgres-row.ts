@@ -49,8 +49,10 @@ const SWEEP = `DELETE FROM lock_rows WHERE resource IN (SELECT resource FROM loc
 /** Uses the service's pool. A connection is taken for each statement only. */
 export async function create({
   postgres: { pool, explain },
+  onError = () => {},
 }: {
   readonly postgres: PostgresClient;
+  readonly onError?: ((doing: string, error: unknown) => void) | undefined;
 }): Promise<Lock> {
   let sweepAtMs = 0;
   let sweeping: Promise<void> = Promise.resolve();
@@ -87,7 +89,7 @@ export async function create({
     async tryAcquire({ resource, token, ttlMs }, signal) {
       if (performance.now() >= sweepAtMs) {
         sweepAtMs = performance.now() + SWEEP_MS;
-        sweeping = sweep().catch(() => {}); // in the background
+        sweeping = sweep().catch((error) => onError('sweep-lock-rows', error)); // in the background
       }
       try {
         const row = (await query('lock-acquire', ACQUIRE, [resource, token, ttlMs], ttlMs, signal))?.rows[0];

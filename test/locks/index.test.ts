@@ -129,6 +129,7 @@ describe('options', () => {
     ['redis', () => redlock({ redis: [redis, redis] })],
     ['pool', () => postgresRowLock({} as never)],
     ['ttlMs', () => postgresRowLock({ pool, ttlMs: 20 })],
+    ['waitMs', () => zookeeperLock({ servers: '127.0.0.1:1', waitMs: -1 })], // before it connects: nothing listens there
     ['sessionMs', () => zookeeperLock({ servers: '127.0.0.1:1', sessionMs: 0 })],
     ['work', () => usingAll(lock, ['x'], {}, none)],
     ['resource', () => using(lock, none, async () => {})],
@@ -255,6 +256,16 @@ describe('hooks', () => {
     ]);
     await observed.close();
   });
+});
+
+it('a row lock reports that old rows cannot be deleted', async () => {
+  const doing: string[] = [];
+  const pool = new pg.Pool({ connectionString: stores.ownerUrl, max: 1 });
+  const row = await postgresRowLock({ pool, onError: (what) => doing.push(what) });
+  await pool.end();
+  expect(await row.acquire('unswept', ONCE)).toMatchObject({ kind: 'unavailable' });
+  await row.close();
+  expect(doing).toEqual(['sweep-lock-rows']);
 });
 
 it("a release does not wait for a connection of the caller's pool, and is made once there is one", async () => {
