@@ -142,13 +142,17 @@ export class Clients {
     for (const loss of this.#losses) loss.noticedUs = Math.min(loss.noticedUs, nowUs());
   }
 
+  get hasLostRedis(): boolean {
+    return this.#losses.some(({ sinceUs }) => sinceUs === undefined);
+  }
+
   get hasLostPostgres(): boolean {
     return this.#losses.some(({ sinceUs }) => sinceUs !== undefined);
   }
 
   /** Takes back the promises that stores have lost by their own rules; a 202 whose order was committed after all counts from then on. */
   excuse(): void {
-    if (this.#isAhead) this.#excuseUnanswered();
+    this.#excuseOnTheWay();
     const lost = new Set<string>();
     for (const [id, { invokedUs, completedUs, result, orderId, outcome }] of this.history.entries()) {
       if (completedUs === null) continue;
@@ -173,24 +177,23 @@ export class Clients {
   }
 
   /**
-   * With CONFIRM=accepted, what is reserved in a Redis that was left is committed when the address leads back: also the reservation of an
-   * attempt without an answer, whose customer may have been refused meanwhile.
+   * An order that is on its way when Redis loses its data is unknown there until it is acknowledged, and its customer may be refused. With
+   * CONFIRM=accepted, what is reserved in a Redis that was left is committed when the address leads back: also for an attempt without an answer.
    */
-  #excuseUnanswered(): void {
+  #excuseOnTheWay(): void {
     const purchases = this.history.filter(({ op }) => op === 'purchase');
-    for (const { userId, saleId, orderId, outcome, invokedUs } of purchases) {
+    for (const { userId, saleId, orderId, invokedUs } of purchases) {
       const committedUs = this.#committedUs.get(orderId ?? '') ?? 0;
-      const isBetween = (us: number) => us >= invokedUs && us <= committedUs;
-      const wasLeft = this.#losses.some(
-        ({ sinceUs, untilUs }) => sinceUs === undefined && isBetween(untilUs),
+      const wasOnTheWay = this.#losses.some(
+        ({ sinceUs, untilUs }) => sinceUs === undefined && invokedUs <= untilUs && untilUs < committedUs,
       );
-      if (outcome !== 'unknown' || !wasLeft) continue;
+      if (!wasOnTheWay) continue;
       for (const one of purchases)
         if (
           one.userId === userId &&
           one.saleId === saleId &&
           one.result === 'fail' &&
-          isBetween(one.invokedUs)
+          one.invokedUs >= invokedUs
         )
           this.#forget(one.id);
     }
@@ -257,7 +260,8 @@ export class Clients {
         ({ op, orderId, result }) => op === 'cancel' && orderId === order && result !== 'fail',
       );
     for (const { id: orderId, saleId, userId, status } of orders) {
-      if (status === 'pending' || status === 'paid' || isKnown(orderId)) continue;
+      if (status === 'pending' || status === 'paid') continue;
+      if (status !== 'expired' && isKnown(orderId)) continue;
       const placedUs = Number.parseInt(orderId.replace('-', '').slice(0, 12), 16) * 1_000;
       const id = this.history.length;
       this.history.push({

@@ -359,7 +359,8 @@ export class Schedule implements World {
 
   /** When an order is committed counts where an answer may come before. */
   async noteCommitted(): Promise<void> {
-    if (this.plan.confirm === 'accepted') this.clients.committed(await this.servers.committed());
+    if (this.plan.confirm === 'accepted' || this.clients.hasLostRedis)
+      this.clients.committed(await this.servers.committed());
   }
 
   /**
@@ -367,7 +368,7 @@ export class Schedule implements World {
    * @param isKept whether the main Redis still has all that was written there
    */
   async lostRedis(isKept = false): Promise<void> {
-    if (this.plan.confirm !== 'accepted') return;
+    if (!this.usesRedis) return;
     const orders = new Set(await this.servers.committed());
     this.clients.committed([...orders]); // also those whose wait for the standby was cancelled
     const all = isKept ? await this.servers.reservations(this.mainRedis) : [];

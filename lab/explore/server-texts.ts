@@ -50,6 +50,8 @@ export const SCHEMA = `
     EXECUTE format($f$
       CREATE FUNCTION explore.reset() RETURNS void LANGUAGE plpgsql AS $body$
       BEGIN %s PERFORM setval('explore.epochs', 1, false); UPDATE explore.timeline SET n = 1 WHERE n <> 1; END $body$ $f$, statements);
+    SELECT string_agg(format('public.%1$s, explore.copy_%1$s', t), ', ') INTO name FROM explore.tables() AS t;
+    EXECUTE format($f$ CREATE FUNCTION explore.shrink() RETURNS void LANGUAGE plpgsql AS $body$ BEGIN TRUNCATE %s; END $body$ $f$, name);
     SELECT string_agg(format('DELETE FROM explore.copy_%1$s; INSERT INTO explore.copy_%1$s SELECT * FROM public.%1$s; ', t), '') INTO statements FROM explore.tables() AS t;
     EXECUTE format($f$ CREATE FUNCTION explore.save() RETURNS void LANGUAGE plpgsql AS $body$ BEGIN %s END $body$ $f$, statements);
     SELECT string_agg(format('DELETE FROM public.%1$s; INSERT INTO public.%1$s SELECT * FROM explore.copy_%1$s; ', t), '') INTO statements FROM explore.tables() AS t;

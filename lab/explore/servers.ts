@@ -201,12 +201,15 @@ function together(
   { backends: postgres, sql, standby, databaseUrl }: OpenPostgres,
   { reader, backends: redis }: OpenRedis,
 ): ExploreServers {
+  let resets = 0;
   return {
     ...{ postgres, redis, sql, standby, databaseUrl },
     async committed() {
       return (await sql.query<{ id: string }>('SELECT id::text FROM orders')).rows.map(({ id }) => id);
     },
     async reset() {
+      // Deleted rows stay, and are read: without vacuum, half of the time of 20,000 schedules went there. Every statement is planned again.
+      if (++resets % SHRINK_EVERY === 0) await sql.query('SELECT explore.shrink()');
       await Promise.all([
         sql.query('SELECT explore.reset()'),
         redis.control.ask(redisCommand('FLUSHALL', 'ASYNC')),
@@ -247,6 +250,9 @@ function together(
     },
   };
 }
+
+/** Worlds after which the files of the tables are emptied. */
+const SHRINK_EVERY = 50;
 
 interface Primary {
   readonly sql: pg.Pool;
