@@ -4,15 +4,13 @@ import { limits } from '../../src/config/limits.ts';
 import { failureOf } from '../../src/service/pipeline.ts';
 import type { AttemptOutcome, HistoryRecord } from '../history.ts';
 import { resultOf, unanswered } from '../history.ts';
+import { Excuses, nowUs } from './excuses.ts';
 import type { ExploredProcess } from './process.ts';
-import { virtual } from './virtual.ts';
 import type { Action, Operation } from './workload.ts';
 
 /** How an action ended. */
 type Ending = Pick<HistoryRecord, 'outcome'> & Partial<HistoryRecord>;
 type Parts = NonNullable<ExploredProcess['parts']>;
-
-export const nowUs = (): number => Math.round(virtual.nowMs * 1_000);
 
 export class Clients {
   readonly history: HistoryRecord[] = [];
@@ -20,16 +18,14 @@ export class Clients {
   readonly orders = new Map<string, string>();
   /** Answers that came before the commit of their order: with CONFIRM=accepted they may be lost with Redis. */
   readonly #ahead = new Set<number>();
-  /** What stores lost by their own rules. */
-  readonly #losses: Loss[] = [];
-  /** When Postgres had each order first; µs since 1970. */
-  readonly #committedUs = new Map<string, number>();
+  readonly excuses: Excuses;
   readonly #isAhead: boolean;
   readonly #onDefect: (error: unknown, doing: string) => void;
 
   /** @param isAhead whether an answer may come before the commit */
   constructor(isAhead: boolean, onDefect: (error: unknown, doing: string) => void) {
     this.#isAhead = isAhead;
+    this.excuses = new Excuses(this.history, this.#ahead);
     this.#onDefect = onDefect;
   }
 
@@ -96,156 +92,6 @@ export class Clients {
     return [...new Set(ofSale.map(({ userId }) => userId))].filter((user) => !hasGivenUp.has(user));
   }
 
-  /** Postgres has these orders now. */
-  committed(orders: readonly string[]): void {
-    for (const order of orders) if (!this.#committedUs.has(order)) this.#committedUs.set(order, nowUs());
-  }
-
-  /** What was not replicated was lost with the primary, and was no promise. @param orders those that Postgres still has */
-  rolledBack(orders: readonly string[]): void {
-    const kept = new Set(orders);
-    for (const order of this.#committedUs.keys()) {
-      if (kept.has(order)) continue;
-      this.#committedUs.delete(order);
-      // Nor has Redis kept what Postgres had, as it seemed, when Redis lost its data.
-      for (const loss of this.#losses) loss.kept.delete(order);
-    }
-  }
-
-  /**
-   * Redis has lost data: what was answered ahead of its commit is no promise any more, unless it was kept.
-   * @param kept order ids
-   * @param displaced those that are reserved there, while the units of some of them were sold in another copy
-   */
-  lostRedis(kept: Set<string>, displaced: ReadonlySet<string>): void {
-    this.#losses.push({ untilUs: nowUs(), noticedUs: nowUs(), kept, displaced });
-  }
-
-  /**
-   * What a primary that replicated asynchronously had committed meanwhile was lost with it; and what was answered ahead of a commit that
-   * was on its way then.
-   */
-  lostPostgres(sinceUs: number): void {
-    this.#losses.push({
-      ...{ sinceUs, untilUs: nowUs(), kept: new Set<string>(), displaced: new Set<string>() },
-      noticedUs: Number.POSITIVE_INFINITY,
-    });
-  }
-
-  /** Whether a process may not know yet that a standby of Postgres was promoted. */
-  get isUnnoticed(): boolean {
-    return this.#losses.some(({ noticedUs }) => noticedUs === Number.POSITIVE_INFINITY);
-  }
-
-  /** Every process knows it now. */
-  noticed(): void {
-    for (const loss of this.#losses) loss.noticedUs = Math.min(loss.noticedUs, nowUs());
-  }
-
-  get hasLostRedis(): boolean {
-    return this.#losses.some(({ sinceUs }) => sinceUs === undefined);
-  }
-
-  get hasLostPostgres(): boolean {
-    return this.#losses.some(({ sinceUs }) => sinceUs !== undefined);
-  }
-
-  /** Takes back the promises that stores have lost by their own rules; a 202 whose order was committed after all counts from then on. */
-  excuse(): void {
-    this.#excuseOnTheWay();
-    const lost = new Set<string>();
-    for (const [id, { invokedUs, completedUs, result, orderId, outcome }] of this.history.entries()) {
-      if (completedUs === null) continue;
-      if (result === 'fail' && this.#restsOnLostRows(invokedUs, completedUs)) this.#forget(id);
-      if (result !== 'ok') continue;
-      const isAhead = this.#ahead.has(id);
-      const happenedUs = isAhead ? (this.#committedUs.get(orderId!) ?? completedUs) : completedUs;
-      const isLost = this.#losses.some(({ sinceUs, untilUs, noticedUs, kept, displaced }) => {
-        if (kept.has(orderId ?? '')) return false;
-        if (sinceUs === undefined) return isAhead && (invokedUs <= untilUs || displaced.has(orderId!));
-        // Until a process notices, Redis offers units that are free by a cancellation that was lost.
-        return happenedUs >= sinceUs && invokedUs <= (isAhead ? noticedUs : untilUs);
-      });
-      // Until a process notices, it names an order that is lost to its customer.
-      const isNamed = isAhead && outcome === 'replayed' && lost.has(orderId!);
-      const endsWithCommit = isLost && isAhead && happenedUs > completedUs && !this.hasLostPostgres;
-      if (endsWithCommit) this.history[id] = { ...this.history[id]!, completedUs: happenedUs };
-      else if (isLost && isAhead) lost.add(orderId!);
-      if ((isLost && !endsWithCommit) || isNamed) this.#forget(id);
-    }
-    this.#excuseDisplaced();
-  }
-
-  /**
-   * An order that is on its way when Redis loses its data is unknown there until it is acknowledged, and its customer may be refused. With
-   * CONFIRM=accepted, what is reserved in a Redis that was left is committed when the address leads back: also for an attempt without an answer.
-   */
-  #excuseOnTheWay(): void {
-    const purchases = this.history.filter(({ op }) => op === 'purchase');
-    for (const { userId, saleId, orderId, invokedUs } of purchases) {
-      const committedUs = this.#committedUs.get(orderId ?? '') ?? 0;
-      const wasOnTheWay = this.#losses.some(
-        ({ sinceUs, untilUs }) => sinceUs === undefined && invokedUs <= untilUs && untilUs < committedUs,
-      );
-      if (!wasOnTheWay) continue;
-      for (const one of purchases)
-        if (
-          one.userId === userId &&
-          one.saleId === saleId &&
-          one.result === 'fail' &&
-          one.invokedUs >= invokedUs
-        )
-          this.#forget(one.id);
-    }
-  }
-
-  /** A customer may have been refused after passing an order on, and have it again. */
-  #restsOnLostRows(invokedUs: number, completedUs: number): boolean {
-    return this.#losses.some(
-      ({ sinceUs, untilUs }) => sinceUs !== undefined && completedUs >= sinceUs && invokedUs <= untilUs,
-    );
-  }
-
-  /**
-   * Of what was on its way when Redis lost its data some was committed nevertheless. Redis did not know of it, so as many later answers had no
-   * unit.
-   */
-  #excuseDisplaced(): void {
-    for (const { sinceUs, untilUs, kept } of this.#losses) {
-      if (sinceUs !== undefined) continue;
-      const isBefore = ({ invokedUs }: HistoryRecord) => invokedUs <= untilUs;
-      for (const { saleId } of new Map(this.history.map((one) => [one.saleId, one])).values()) {
-        const ofSale = this.history.filter((one) => one.saleId === saleId && one.op === 'purchase');
-        const late = ofSale.filter((one) => {
-          const committedUs = this.#committedUs.get(one.orderId ?? '');
-          return (
-            isBefore(one) && !kept.has(one.orderId!) && committedUs !== undefined && committedUs > untilUs
-          );
-        });
-        const orders = new Map(late.map(({ orderId, units = 1 }) => [orderId, units]));
-        // What the same customer was answered later names an order that gave way to the earlier one.
-        const hasOne = new Set(late.map(({ userId }) => userId));
-        let units = [...orders.values()].reduce((sum, one) => sum + one, 0);
-        const displaced = new Set<string | null>();
-        for (const { id, orderId, userId, units: lost = 1, ...one } of ofSale)
-          if (
-            (units > 0 || displaced.has(orderId)) &&
-            !isBefore({ id, orderId, userId, ...one }) &&
-            this.#ahead.has(id) &&
-            !this.#committedUs.has(orderId!)
-          ) {
-            if (!hasOne.has(userId) && !displaced.has(orderId)) units -= lost;
-            displaced.add(orderId);
-            this.#forget(id);
-          }
-      }
-    }
-  }
-
-  #forget(id: number): void {
-    this.history[id] = { ...this.history[id]!, outcome: 'unknown', result: 'info' };
-  }
-
   /** Orders that were closed without a request of their own: they expired, or with those of the whole sale. */
   addClosed(
     orders: readonly {
@@ -274,19 +120,8 @@ export class Clients {
   /** An operator may have refunded what was paid; the history has no refunds. */
   forgetPayments(sale: number): void {
     for (const [id, { op, saleId }] of this.history.entries())
-      if (op === 'pay' && saleId === sale) this.#forget(id);
+      if (op === 'pay' && saleId === sale) this.excuses.forget(id);
   }
-}
-
-/** What was promised before, and how much of it a store still has. */
-interface Loss {
-  /** Undefined: only answers that came ahead of a commit are lost. */
-  readonly sinceUs?: number;
-  readonly untilUs: number;
-  /** When every process knew of it. */
-  noticedUs: number;
-  readonly kept: Set<string>;
-  readonly displaced: ReadonlySet<string>;
 }
 
 type Sent = Exclude<Action, Operation>;

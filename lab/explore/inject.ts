@@ -147,7 +147,7 @@ const HAPPENS: Readonly<Record<FaultKind, Happen>> = {
         await standby.fallsBehind();
       });
       schedule.isStandbyAway = false;
-      schedule.clients.rolledBack(await schedule.servers.committed());
+      schedule.clients.excuses.rolledBack(await schedule.servers.committed());
       return null;
     }
     schedule.note('the standby of Postgres has everything up to here');
@@ -156,7 +156,7 @@ const HAPPENS: Readonly<Record<FaultKind, Happen>> = {
     return async () => {
       schedule.note('fault: the standby of Postgres is promoted');
       await promote(schedule);
-      schedule.clients.lostPostgres(savedUs);
+      schedule.clients.excuses.lostPostgres(savedUs);
     };
   },
 };

@@ -1,6 +1,7 @@
 /** What sales with extras are asked for, besides what every sale is: see extras.ts. */
 import { unanswered } from '../history.ts';
-import { type Clients, nowUs } from './clients.ts';
+import type { Clients } from './clients.ts';
+import { nowUs } from './excuses.ts';
 import { CODE, TWIN_STOCK, twinOf } from './extras.ts';
 import type { ExploredProcess } from './process.ts';
 import type { ExploreServers } from './servers.ts';
@@ -21,8 +22,8 @@ export class Answered {
   /** How often each customer of a sale has joined its waitlist, or may have; and when a customer who has not joined since left it. */
   readonly joins = new Map<string, number>();
   readonly leaves = new Map<string, number>();
-  /** Joins without an answer may arrive later. */
-  readonly joining = new Set<string>();
+  /** Joins of each place without an answer: they may arrive later. */
+  readonly joining = new Map<string, number>();
 }
 
 export const placeOf = (sale: number, user: string): string => `${sale} ${user}`;
@@ -54,19 +55,19 @@ export async function operate(
     }
     case 'join': {
       leaves.delete(place);
-      joining.add(place);
+      joining.set(place, (joining.get(place) ?? 0) + 1);
       joins.set(place, joined + 1);
       // Whoever waits may get an order at any time.
       const asked = { id: history.length, saleId, userId: user, invokedUs: nowUs(), units: action.units };
       history.push({ ...unanswered, ...asked, op: 'purchase' });
       const result = await waitlist.join(saleId, user, action.units);
-      joining.delete(place);
+      joining.set(place, joining.get(place)! - 1);
       if (typeof result !== 'object' || result?.kind !== 'joined') joins.set(place, joins.get(place)! - 1);
       break;
     }
     case 'leave':
       await waitlist.leave(saleId, user);
-      if (joins.get(place) === joined && !joining.has(place)) leaves.set(place, virtual.nowMs);
+      if (joins.get(place) === joined && (joining.get(place) ?? 0) === 0) leaves.set(place, virtual.nowMs);
   }
   return null;
 }

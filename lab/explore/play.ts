@@ -72,7 +72,7 @@ async function sell(schedule: Schedule, sale: SalePlan, choose: Choose): Promise
   schedule.note(`sale ${sale.n} is open`);
   await explore(schedule, sale, choose);
   await calm(schedule);
-  if (schedule.clients.isUnnoticed) await notice(schedule);
+  if (schedule.clients.excuses.isUnnoticed) await notice(schedule);
   if (sale.faults.length > 0) {
     if (!schedule.isConnected) await schedule.elapse(RECONNECT_MS);
     await probe(schedule, sale);
@@ -87,7 +87,7 @@ async function notice(schedule: Schedule): Promise<void> {
   for (const process of schedule.processes)
     if (process.state === 'up')
       await schedule.finish(process, async () => process.parts!.strategy.mirror?.checkEpochs());
-  schedule.clients.noticed();
+  schedule.clients.excuses.noticed();
 }
 
 /**
@@ -220,7 +220,7 @@ async function judge(schedule: Schedule): Promise<void> {
   const { clients, plan } = schedule;
   await schedule.elapse(0);
   await schedule.noteCommitted();
-  clients.excuse();
+  clients.excuses.apply();
   for (const { n, workload } of plan.sales)
     if (workload.scripts.flat().some(isRefund)) clients.forgetPayments(n);
   if (plan.hasExtras) await schedule.invariants.compareLast(schedule.promised, schedule.receiver);
@@ -244,7 +244,7 @@ async function wrongs(schedule: Schedule): Promise<readonly string[]> {
   }
   for (const { n, workload } of plan.sales) {
     const orders = all.filter(({ saleId }) => saleId === n);
-    if (clients.hasLostPostgres || workload.scripts.flat().some(isUnexplained)) continue;
+    if (clients.excuses.hasLostPostgres || workload.scripts.flat().some(isUnexplained)) continue;
     if (orders.some(({ status }) => status === 'expired' || status === 'refund-due')) continue;
     const history = clients.history.filter(({ saleId }) => saleId === n);
     const { explains, step } = linearityOf(workload.stock, history, orders);

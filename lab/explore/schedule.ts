@@ -15,7 +15,7 @@ import { ofTimers, ofWorld, type World } from './events.ts';
 import { twinOf } from './extras.ts';
 import type { Fault } from './faults.ts';
 import { Invariants } from './invariants.ts';
-import { type Link, Network, type Place } from './network.ts';
+import { type Link, Network, type Place, type Request } from './network.ts';
 import { Answered, isOperation, operate, twinsOf } from './operations.ts';
 import { type ExploredProcess, portsOf, startParts, type Target, usesRedis } from './process.ts';
 import { Receiver } from './receiver.ts';
@@ -311,7 +311,7 @@ export class Schedule implements World {
 
   /** What was answered, and counts still; null: Postgres has lost data. */
   get promised(): Answered | null {
-    return this.clients.hasLostPostgres ? null : this.answered;
+    return this.clients.excuses.hasLostPostgres ? null : this.answered;
   }
 
   note(text: string): void {
@@ -351,7 +351,12 @@ export class Schedule implements World {
     this.found('the schedule does not become quiet');
   }
 
-  async afterStatement(link: Link, name: string): Promise<void> {
+  async executed(link: Link, { name, bytes }: Request): Promise<void> {
+    if (link.place.store === 'redis') {
+      const released = name === 'script sale/apply-change' ? RELEASED.exec(bytes.toString()) : null;
+      if (released !== null) this.clients.excuses.released(released[1]!);
+      return;
+    }
     if (this.servers.postgres.isOpen(link)) return; // its transaction is not over
     if (this.plan.hasExtras && !READS.test(name)) this.invariants.isDue = true;
     if (PLACES.test(name)) await this.noteCommitted();
@@ -359,8 +364,8 @@ export class Schedule implements World {
 
   /** When an order is committed counts where an answer may come before. */
   async noteCommitted(): Promise<void> {
-    if (this.plan.confirm === 'accepted' || this.clients.hasLostRedis)
-      this.clients.committed(await this.servers.committed());
+    if (this.plan.confirm === 'accepted' || this.clients.excuses.hasLostRedis)
+      this.clients.excuses.committed(await this.servers.committed());
   }
 
   /**
@@ -370,7 +375,7 @@ export class Schedule implements World {
   async lostRedis(isKept = false): Promise<void> {
     if (!this.usesRedis) return;
     const orders = new Set(await this.servers.committed());
-    this.clients.committed([...orders]); // also those whose wait for the standby was cancelled
+    this.clients.excuses.committed([...orders]); // also those whose wait for the standby was cancelled
     const all = isKept ? await this.servers.reservations(this.mainRedis) : [];
     const reserved = all.filter(({ orderId }) => !orders.has(orderId));
     const displaced = new Set<string>();
@@ -379,13 +384,16 @@ export class Schedule implements World {
       if (units > ofSale[0]!.free) for (const { orderId } of ofSale) displaced.add(orderId);
     }
     const kept = reserved.map(({ orderId }) => orderId).filter((order) => !displaced.has(order));
-    this.clients.lostRedis(new Set([...orders, ...kept]), displaced);
+    this.clients.excuses.lostRedis(new Set([...orders, ...kept]), displaced);
   }
 }
 
 /** Statements that change nothing that is compared. */
 const READS =
   /^(SELECT|BEGIN|SET|ROLLBACK|loaded-in|read-for|due-|sold-out|lock-|outbox-|wait-for|(INSERT|UPDATE) redis_epochs)/;
+
+/** The order of a release, among the arguments of lua/sale/apply-change.lua. */
+const RELEASED = /\r\nrelease\r\n\$\d+\r\n[^\r]+\r\n\$\d+\r\n([^\r]+)/;
 
 /** Statements that may commit an order. */
 const PLACES = /^(COMMIT|WITH|place-|commit-orders|sell|insert|take)/;
