@@ -169,7 +169,7 @@ async function openPostgres({ folder, sockets, environment, isSynchronous }: Ope
   const backends = new PostgresBackends({ sql, own, path, isSynchronous });
   const standby = isSynchronous ? await openStandby({ sql, own, path, user }, backends) : null;
   return {
-    ...{ sql, backends, standby, databaseUrl: new URL(serviceUrlOf(url)) },
+    ...{ sql, backends, standby, databaseUrl: new URL(serviceUrlOf(url)), played: { worlds: 0 } },
     async end() {
       standby?.end();
       own.end();
@@ -198,10 +198,9 @@ async function openRedis(folder: string, socket: string, environment: Record<str
 }
 
 function together(
-  { backends: postgres, sql, standby, databaseUrl }: OpenPostgres,
+  { backends: postgres, sql, standby, databaseUrl, played }: OpenPostgres,
   { reader, backends: redis }: OpenRedis,
 ): ExploreServers {
-  let resets = 0;
   return {
     ...{ postgres, redis, sql, standby, databaseUrl },
     async committed() {
@@ -209,7 +208,7 @@ function together(
     },
     async reset() {
       // Deleted rows stay, and are read: without vacuum, half of the time of 20,000 schedules went there. Every statement is planned again.
-      if (++resets % SHRINK_EVERY === 0) await sql.query('SELECT explore.shrink()');
+      if (++played.worlds % SHRINK_EVERY === 0) await sql.query('SELECT explore.shrink()');
       await Promise.all([
         sql.query('SELECT explore.reset()'),
         redis.control.ask(redisCommand('FLUSHALL', 'ASYNC')),
