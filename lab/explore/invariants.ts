@@ -4,40 +4,35 @@ import { MAX_HOLD_S } from './extras.ts';
 import { type Answered, placeOf } from './operations.ts';
 import type { Receiver } from './receiver.ts';
 
-/** Each SELECT finds what is wrong, in words. */
-const WRONG = `
+/** Each finds what is wrong, in words. `early`, as it is seen first: an order may be inserted before the sale opens, and its unit taken afterwards. */
+const COMPARED = `
   WITH active AS (
     SELECT sale_id, user_id, limit_group, sum(quantity) AS units, count(*) AS orders FROM orders
     WHERE status IN ('pending', 'paid') GROUP BY sale_id, user_id, limit_group
   ), in_sales AS (SELECT sale_id, sum(units) AS units FROM active GROUP BY sale_id),
   in_groups AS (SELECT limit_group, user_id, sum(units) AS units FROM active WHERE limit_group IS NOT NULL GROUP BY limit_group, user_id),
   used AS (SELECT sale_id, code, count(*) AS uses FROM sale_code_uses GROUP BY sale_id, code)
-  SELECT format('sale %s counts %s units, its active orders have %s', id, sold + oversold, coalesce(units, 0)) AS what
+  SELECT 'wrong' AS kind, format('sale %s counts %s units, its active orders have %s', id, sold + oversold, coalesce(units, 0)) AS key, 0::float8 AS value
     FROM sales LEFT JOIN in_sales ON sale_id = id WHERE sold + oversold <> coalesce(units, 0)
-  UNION ALL SELECT format('sale %s has %s units, and sells %s', id, stock, units) FROM sales JOIN in_sales ON sale_id = id WHERE units > stock
-  UNION ALL SELECT format('%s has %s active orders of sale %s', user_id, orders, sale_id) FROM active WHERE orders > 1
-  UNION ALL SELECT format('%s of %s has %s units, and %s are counted', user_id, limit_group, coalesce(a.units, 0), coalesce(c.units, 0))
+  UNION ALL SELECT 'wrong', format('sale %s has %s units, and sells %s', id, stock, units), 0 FROM sales JOIN in_sales ON sale_id = id WHERE units > stock
+  UNION ALL SELECT 'wrong', format('%s has %s active orders of sale %s', user_id, orders, sale_id), 0 FROM active WHERE orders > 1
+  UNION ALL SELECT 'wrong', format('%s of %s has %s units, and %s are counted', user_id, limit_group, coalesce(a.units, 0), coalesce(c.units, 0)), 0
     FROM in_groups AS a FULL JOIN customer_units AS c USING (limit_group, user_id) WHERE a.units IS DISTINCT FROM c.units
-  UNION ALL SELECT format('%s has %s units of %s, and %s are allowed', user_id, units, limit_group, most) FROM in_groups
+  UNION ALL SELECT 'wrong', format('%s has %s units of %s, and %s are allowed', user_id, units, limit_group, most), 0 FROM in_groups
     JOIN (SELECT limit_group, min(max_per_customer) AS most FROM sales GROUP BY limit_group) AS limits USING (limit_group) WHERE units > most
-  UNION ALL SELECT format('a code of sale %s has %s uses, %s are counted, %s are there', sale_id, c.uses, taken, coalesce(used.uses, 0))
+  UNION ALL SELECT 'wrong', format('a code of sale %s has %s uses, %s are counted, %s are there', sale_id, c.uses, taken, coalesce(used.uses, 0)), 0
     FROM sale_codes AS c LEFT JOIN used USING (sale_id, code) WHERE taken <> coalesce(used.uses, 0) OR taken > c.uses
-  UNION ALL SELECT format('order %s expired before its deadline', id) FROM orders WHERE status = 'expired' AND closed_at < expires_at
-  UNION ALL SELECT format('order %s may stay unpaid for too long', id) FROM orders
+  UNION ALL SELECT 'wrong', format('order %s expired before its deadline', id), 0 FROM orders WHERE status = 'expired' AND closed_at < expires_at
+  UNION ALL SELECT 'wrong', format('order %s may stay unpaid for too long', id), 0 FROM orders
     WHERE status = 'pending' AND expires_at > created_at + make_interval(secs => ${MAX_HOLD_S} + 0.002)
-  UNION ALL SELECT format('%s was transferred %s times', subject, count(*)) FROM audit_pending WHERE action = 'order.transferred'
-    GROUP BY subject HAVING count(*) > 1`;
-
-/** As it is seen first: an order may be inserted before the sale opens, and its unit taken afterwards. */
-const EARLY = `
-  SELECT format('%s has an order of sale %s from before it opened', user_id, o.sale_id) AS what
-  FROM orders AS o JOIN sales AS s ON s.id = o.sale_id JOIN sale_groups AS g ON g.sale_id = o.sale_id
-  WHERE clock_timestamp() < starts_at AND (clock_timestamp() < opens_at OR NOT EXISTS (
-    SELECT FROM sale_code_uses AS u WHERE u.sale_id = o.sale_id AND u.user_id = coalesce(transferred_from, o.user_id)))`;
-
-/** Attempts of what would deliver a refunded order. */
-const REFUNDED = `
-  SELECT key, attempts AS value FROM orders JOIN tasks ON key IN ('ship:' || orders.id, 'award:' || orders.id) WHERE status = 'refund-due'`;
+  UNION ALL SELECT 'wrong', format('%s was transferred %s times', subject, count(*)), 0 FROM audit_pending WHERE action = 'order.transferred'
+    GROUP BY subject HAVING count(*) > 1
+  UNION ALL SELECT 'early', format('%s has an order of sale %s from before it opened', user_id, o.sale_id), 0
+    FROM orders AS o JOIN sales AS s ON s.id = o.sale_id JOIN sale_groups AS g ON g.sale_id = o.sale_id
+    WHERE clock_timestamp() < starts_at AND (clock_timestamp() < opens_at OR NOT EXISTS (
+      SELECT FROM sale_code_uses AS u WHERE u.sale_id = o.sale_id AND u.user_id = coalesce(transferred_from, o.user_id)))
+  UNION ALL SELECT 'attempts', key, attempts FROM orders JOIN tasks ON key IN ('ship:' || orders.id, 'award:' || orders.id) WHERE status = 'refund-due'
+  UNION ALL SELECT 'deadline', id::text, extract(epoch FROM expires_at)::float8 * 1000 FROM orders WHERE status = 'pending'`;
 
 const KEPT = `
   SELECT id::text, user_id AS "userId", status, extract(epoch FROM expires_at)::float8 * 1000 AS "expiresMs",
@@ -56,15 +51,27 @@ const STRANDED = `
 const DELIVERED = `
   SELECT key FROM tasks WHERE kind IN ('ship', 'award', 'refund') AND state = 'done' AND last_error IS DISTINCT FROM 'the order was refunded'`;
 
-const PENDING = `
-  SELECT id::text AS key, extract(epoch FROM expires_at)::float8 * 1000 AS value FROM orders WHERE status = 'pending'`;
-
 interface Kept {
   readonly id: string;
   readonly userId: string;
   readonly status: string;
   readonly expiresMs: number;
   readonly closedMs: number | null;
+}
+
+interface Compared {
+  readonly kind: 'wrong' | 'early' | 'attempts' | 'deadline';
+  readonly key: string;
+  readonly value: number;
+}
+
+function follow(
+  now: readonly Compared[],
+  before: ReadonlyMap<string, number>,
+  compare: (key: string, before: number, now: number) => void,
+) {
+  for (const { key, value } of now) compare(key, before.get(key) ?? value, value);
+  return new Map(now.map(({ key, value }) => [key, value]));
 }
 
 export class Invariants {
@@ -85,15 +92,18 @@ export class Invariants {
   async compare(answered: Answered | null): Promise<void> {
     if (!this.isDue) return;
     this.isDue = false;
-    for (const { what } of await this.#read<{ what: string }>(WRONG)) this.#found(what);
-    this.#attempts = await this.#follow(REFUNDED, this.#attempts, (key, before, now) => {
+    const rows = await this.#read<Compared>(COMPARED);
+    const ofKind = (kind: Compared['kind']) => rows.filter((row) => row.kind === kind);
+    for (const { key } of ofKind('wrong')) this.#found(key);
+    // What would deliver a refunded order.
+    this.#attempts = follow(ofKind('attempts'), this.#attempts, (key, before, now) => {
       if (now > before) this.#found(`an attempt of ${key} began after the refund`);
     });
-    this.#deadlines = await this.#follow(PENDING, this.#deadlines, (id, before, now) => {
+    this.#deadlines = follow(ofKind('deadline'), this.#deadlines, (id, before, now) => {
       if (now < before && answered !== null) this.#found(`order ${id} has an earlier deadline than before`);
     });
     if (answered === null) return; // the use of a code may be lost, and the order that it allowed committed afterwards
-    for (const { what } of await this.#read<{ what: string }>(EARLY)) this.#found(what);
+    for (const { key } of ofKind('early')) this.#found(key);
     const { deadlines, receivers } = answered;
     const ids = [...new Set([...deadlines.keys(), ...receivers.keys()])];
     for (const order of ids.length === 0 ? [] : await this.#read<Kept>(KEPT, [ids])) {
@@ -105,16 +115,6 @@ export class Invariants {
       for (const to of receivers.get(id) ?? [])
         if (to !== userId) this.#found(`order ${id} was passed to ${to}, and ${userId} has it`);
     }
-  }
-
-  async #follow(
-    text: string,
-    before: ReadonlyMap<string, number>,
-    compare: (key: string, before: number, now: number) => void,
-  ) {
-    const now = await this.#read<{ key: string; value: number }>(text);
-    for (const { key, value } of now) compare(key, before.get(key) ?? value, value);
-    return new Map(now.map(({ key, value }) => [key, value]));
   }
 
   /** At the end, when the background work has settled everything. */

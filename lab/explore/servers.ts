@@ -157,14 +157,14 @@ async function openPostgres({ folder, sockets, environment, isSynchronous }: Ope
   const owner = await connected(url);
   await owner.query(SCHEMA);
   await owner.end();
+  const user = new URL(url).username;
   const sql = new pg.Pool({
-    connectionString: url,
+    ...{ host: sockets, port: server.port, user, database: 'explore' }, // a Unix-domain socket is faster than TCP
     ...{ max: 1, idleTimeoutMillis: 0, stream: () => new real.Socket(), Client: PreparingClient },
     // It copies tables, without their triggers, and waits for no standby.
     options: '-c session_replication_role=replica -c synchronous_commit=local',
   });
   const path = join(sockets, `.s.PGSQL.${server.port}`);
-  const user = new URL(url).username;
   const own = await Connection.open(path, startup({ user, database: 'explore' }));
   const backends = new PostgresBackends({ sql, own, path, isSynchronous });
   const standby = isSynchronous ? await openStandby({ sql, own, path, user }, backends) : null;

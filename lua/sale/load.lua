@@ -4,7 +4,7 @@
 -- the last load, none is kept: no customer was answered because of one that the newer copy lacks.
 --
 -- KEYS 1 state         hash: remaining, startsMs, endsMs, paused, maxPerOrder, offer, termsVersion, extraUnits, epoch, loadedMs,
---                      generation (see sold-out-latch.ts)
+--                      generation (see sold-out-latch.ts), after
 --      2 counters      hash that counts the units: the state itself, or one field for each segment
 --      3 buyers        hash: user id -> "<order id> <reserved at>"
 --      4 reservations  sorted set of reservations that Postgres does not have yet
@@ -23,6 +23,7 @@
 --      8 "<free units> <generation>" of a copy that is replaced if it still has both, and no reservation: the generation grows with each
 --        added unit or buyer, and everything else takes units; or ''
 --      9 how many buyers the copy has
+--      10 the epochs of the copies that this one continues (CONFIRM=accepted), joined by spaces; or ''
 -- Reply  1 when it was loaded, 0 when it had been; -1 when Redis has lost the copy of the buyers: nothing was changed
 --#include terms
 --#include units
@@ -44,6 +45,7 @@ end
 
 -- Fences, too, are of an earlier epoch: Postgres, which numbers the leases of some locks, may have gone back.
 if not known then redis.call('DEL', state) end
+if not known and ARGV[10] ~= '' then redis.call('HSET', state, 'after', ARGV[10]) end
 redis.call('HSET', state, 'epoch', epoch)
 setTerms(state, ARGV[3])
 

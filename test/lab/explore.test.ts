@@ -80,6 +80,13 @@ const MENDED: [what: string, strategy: string, Target['confirm'], lock: string, 
   ['a late holder of a lock takes nothing', 'global-lock', 'accepted', 'redis', 141],
   ['an order that was closed before a load is not restored', 'lua', 'accepted', 'redis', 1339],
   [
+    'a copy is the last one also where Postgres went back to before its load',
+    'lua',
+    'accepted',
+    'redis',
+    4000118,
+  ],
+  [
     'a change stays until its sale is loaded in the new Redis',
     'global-lock',
     'durable',

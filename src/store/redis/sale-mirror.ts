@@ -37,6 +37,8 @@ import { membersOf, takeSnapshot } from './sale-snapshot.ts';
 import { defineScript } from './scripts.ts';
 
 /** Times that a load begins again because the sale was loaded elsewhere meanwhile. */
+/** Copies that a copy names as those that it continues. */
+const MAX_CONTINUED = 8;
 const LOAD_TRIES = 5;
 
 export type SaleMirror = ReturnType<typeof createSaleMirror>;
@@ -140,7 +142,7 @@ export function createSaleMirror(
         // it may have been refused there. So the epoch does not come back: no such reservation is committed. The copy is left before the
         // snapshot: with CONFIRM=accepted its orders are committed in any epoch, and what is acknowledged meanwhile must stay reserved.
         // A copy of another epoch is left for the same reason. One whose epoch another load has renewed, of another sale or one that did not finish, is such a copy.
-        const [label, begun] = await redis.hmget(all.state, 'epoch', `begun ${before}`);
+        const [label, begun, after] = await redis.hmget(all.state, 'epoch', `begun ${before}`, 'after');
         const copy = Number(label);
         const isCurrent = Math.abs(copy) === found;
         const isOver = isCurrent ? copy < 0 || (before ?? found) !== found : retired.includes(Math.abs(copy));
@@ -148,7 +150,9 @@ export function createSaleMirror(
         if (isLeft && copy > 0) await invalidate(sale.id, copy);
         const epoch = isOver && isCurrent ? await epochs.renew(all.state, found, sale.id) : found;
         // A load that marks the sale and does not finish leaves a copy that is still the last one, under another epoch. It says so before.
-        const isLast = Math.abs(copy) === before || begun !== null;
+        // Postgres may have gone back to before a load, to a standby that lacks its mark: a copy names those that it continues.
+        const continued = after?.split(' ') ?? [];
+        const isLast = Math.abs(copy) === before || begun !== null || continued.includes(String(before));
         if (keepsReservations && isLast && copy !== 0 && copy !== epoch)
           await redis.hset(all.state, `begun ${epoch}`, copy);
         if (!(await orders.markLoaded(sale.id, before, epoch, seen !== null))) continue;
@@ -158,8 +162,10 @@ export function createSaleMirror(
         // One that is over was left by this load, or by one that did not finish: what was answered with 202 there has no other copy.
         const ofLast = isOver ? 'any' : isLast ? -Math.abs(copy) : (before ?? 'any');
         const keepsOf = keepsReservations ? ofLast : 'none';
+        const continues = [...(isOver || isLast ? continued : []), before ?? ''].slice(-MAX_CONTINUED);
         const asSeen = seen === null ? '' : `${seen.free} ${seen.generation ?? ''}`;
-        const how = [...counts, epoch, taken.restocks.join(' '), keepsOf, asSeen, taken.value.count];
+        const what = [epoch, taken.restocks.join(' '), keepsOf, asSeen, taken.value.count] as const;
+        const how = [...counts, ...what, keepsReservations ? continues.join(' ').trim() : ''];
         const copies = [taken.value.key, taken.committed] as const;
         const reply = await load(...unitKeys(all), all.segments, all.restocks, ...copies, ...how);
         if (reply >= 0) return reply === 1;
