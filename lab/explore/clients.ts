@@ -4,7 +4,7 @@ import { limits } from '../../src/config/limits.ts';
 import { failureOf } from '../../src/service/pipeline.ts';
 import type { AttemptOutcome, HistoryRecord } from '../history.ts';
 import { resultOf, unanswered } from '../history.ts';
-import { Excuses, nowUs } from './excuses.ts';
+import { Excuses, nowUs, placedUs } from './excuses.ts';
 import type { ExploredProcess } from './process.ts';
 import type { Action, Operation } from './workload.ts';
 
@@ -108,11 +108,11 @@ export class Clients {
     for (const { id: orderId, saleId, userId, status } of orders) {
       if (status === 'pending' || status === 'paid') continue;
       if (status !== 'expired' && isKnown(orderId)) continue;
-      const placedUs = Number.parseInt(orderId.replace('-', '').slice(0, 12), 16) * 1_000;
+      const atUs = placedUs(orderId);
       const id = this.history.length;
       this.history.push({
         ...{ ...unanswered, id, op: 'expire', saleId, userId, orderId },
-        ...{ invokedUs: placedUs, completedUs: placedUs, outcome: 'done', result: 'ok' },
+        ...{ invokedUs: atUs, completedUs: atUs, outcome: 'done', result: 'ok' },
       });
     }
   }

@@ -3,9 +3,14 @@
  * commit, is lost with a store.
  */
 import type { HistoryRecord } from '../history.ts';
+import { PAYMENT_WINDOW_S } from './process.ts';
 import { virtual } from './virtual.ts';
 
 export const nowUs = (): number => Math.round(virtual.nowMs * 1_000);
+
+/** When an order was made, by its id. */
+export const placedUs = (orderId: string): number =>
+  Number.parseInt(orderId.replace('-', '').slice(0, 12), 16) * 1_000;
 
 export class Excuses {
   readonly #history: HistoryRecord[];
@@ -86,6 +91,7 @@ export class Excuses {
   apply(): void {
     this.#excuseOnTheWay();
     this.#excuseReleasedLate();
+    this.#excusePaidLate();
     const lost = new Set<string>();
     for (const [id, { invokedUs, completedUs, result, orderId, outcome }] of this.#history.entries()) {
       if (completedUs === null) continue;
@@ -145,6 +151,17 @@ export class Excuses {
         const isLost = this.#ahead.has(one.id) && !this.#committedUs.has(one.orderId!);
         if (isLost || (one.result === 'fail' && one.userId === userId)) this.forget(one.id);
       }
+    }
+  }
+
+  /** An order that is paid late may have been expired in between, and its customer refused. */
+  #excusePaidLate(): void {
+    for (const { op, result, orderId, saleId, userId, completedUs } of this.#history) {
+      if (op !== 'pay' || result !== 'ok') continue;
+      const dueUs = placedUs(orderId!) + PAYMENT_WINDOW_S * 1e6;
+      for (const { id, ...one } of this.#history)
+        if (one.op === 'purchase' && one.result === 'fail' && one.saleId === saleId && one.userId === userId)
+          if (one.completedUs! >= dueUs && one.invokedUs <= completedUs!) this.forget(id);
     }
   }
 

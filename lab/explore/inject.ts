@@ -148,6 +148,7 @@ const HAPPENS: Readonly<Record<FaultKind, Happen>> = {
       });
       schedule.isStandbyAway = false;
       schedule.clients.excuses.rolledBack(await schedule.servers.committed());
+      schedule.invariants.rolledBack();
       return null;
     }
     schedule.note('the standby of Postgres has everything up to here');

@@ -117,6 +117,11 @@ export class Invariants {
     }
   }
 
+  /** What was not replicated was lost with the primary: a deadline may be earlier again. */
+  rolledBack(): void {
+    this.#deadlines = new Map();
+  }
+
   /** At the end, when the background work has settled everything. */
   async compareLast(answered: Answered | null, receiver: Receiver): Promise<void> {
     this.isDue = true;

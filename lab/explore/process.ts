@@ -20,6 +20,8 @@ import {
 } from '../../src/service/pipeline.ts';
 import { MAX_HOLD_S } from './extras.ts';
 
+export const PAYMENT_WINDOW_S = 5;
+
 /** What is explored. */
 export interface Target {
   readonly strategy: string;
@@ -101,7 +103,7 @@ function configOf(
     SEGMENTS: '2',
     DATABASE_URL: url,
     REDIS_URL: redisUrl ?? 'none',
-    PAYMENT_WINDOW_S: '5',
+    PAYMENT_WINDOW_S: String(PAYMENT_WINDOW_S),
     EVENTS: hasExtras ? 'sale.units-returned,order.offered' : 'sale.units-returned',
     EVENT_WEBHOOK_URL: 'http://127.0.0.1:9',
     ...(hasExtras && { TASK_WEBHOOK_URL: 'http://127.0.0.1:9', MAX_HOLD_S: String(MAX_HOLD_S) }),
