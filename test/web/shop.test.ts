@@ -141,9 +141,19 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.goto(shop(id));
       await page.fill('input[name=customer]', NAME);
       await page.click('[aria-label="One unit more"]');
+      await page.waitForSelector('text=whoever buys first');
+      // The API refuses it with a strategy that decides in Redis.
+      const holds = `UPDATE sales SET waitlist = $2, waitlist_hold_s = 900 WHERE id = $1`;
+      await stores.sql.query(holds, [id, 'hold']);
+      await page.reload();
+      await page.waitForSelector('text=your units are reserved for you for 15 min');
+      await stores.sql.query(holds, [id, 'notify']);
+      await page.reload();
+      await page.click('[aria-label="One unit more"]');
       await page.click('text=Join the waitlist');
       await shows(page, 'text=You are on the waitlist');
       await page.waitForSelector('text=You wait for 2 units');
+      await page.waitForSelector('text=whoever buys first');
       await page.click('text=Leave the waitlist');
       await page.waitForSelector('button:text("Join the waitlist")');
       const entry = `${service.url}/sales/${id}/waitlist/${NAME}`;

@@ -68,6 +68,12 @@ const Said = ({ message: [tone, title, text] }: { message: Message }) => (
 const isEarly = ({ codesFrom }: View['state']): boolean =>
   codesFrom !== null && Date.parse(codesFrom) <= now.value;
 
+/** What a customer on the waitlist gets when units come back. */
+const inTurn = ({ waitlist, waitlistHoldS }: View['state']['sale']): string =>
+  waitlist === 'hold'
+    ? `In your turn, your units are reserved for you for ${span(waitlistHoldS!)}, while you pay`
+    : 'This page tells you when it is your turn. Nothing is reserved: whoever buys first gets the unit';
+
 /** What the button says, and the terms below it. */
 function stepOf(
   { state }: View,
@@ -104,6 +110,7 @@ function stepOf(
       return [
         'Join the waitlist',
         'Units come back when orders are cancelled or not paid',
+        inTurn(sale),
         'Waiting costs nothing, and you can leave at any time',
       ];
     case 'ended':
@@ -186,14 +193,13 @@ function Code({ codesFrom, isNeeded, isUsed }: { codesFrom: string; isNeeded: bo
 const Waiting = ({ state, dispatch, place, quantity }: View & { place: number; quantity: number }) => (
   <div class="stack">
     <h2 tabIndex={-1}>You are on the waitlist</h2>
-    <p>
-      <span class="numeral">{count(place)}</span>{' '}
-      <span class="soft">{place === 1 ? 'You are next' : 'Your place'}</span>
-    </p>
+    <div>
+      <p class="soft">Your place{place === 1 && ': you are next'}</p>
+      <p class="numeral">{count(place)}</p>
+    </div>
     <p class="small soft">
-      You wait for {quantity === 1 ? 'one unit' : `${count(quantity)} units`}, and keep your place when you
-      close this page. When it is your turn,{' '}
-      {state.sale.waitlist === 'hold' ? 'they are reserved for you.' : 'you can buy here.'}
+      You wait for {quantity === 1 ? 'one unit' : `${count(quantity)} units`}. {inTurn(state.sale)}. You keep
+      your place when you close this page: come back to see whether it is your turn.
     </p>
     <button type="button" disabled={state.waitlist === 'pending'} onClick={() => dispatch({ is: 'left' })}>
       Leave the waitlist
