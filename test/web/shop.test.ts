@@ -43,7 +43,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
   }
   async function press(page: Page): Promise<void> {
     await page.fill('input[name=customer]', NAME);
-    await page.click('button.primary');
+    await page.click('button[type=submit]');
   }
   const shows = async (page: Page, text: string) => {
     await page.waitForSelector(text);
@@ -98,8 +98,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     await page.waitForSelector('text=Your order is reserved');
     expect(await page.locator('text=Looking for your order').count()).toBe(0);
     await page.click('text=Cancel the order');
-    await page.waitForSelector('h2:focus:has-text("Your order")');
-    await shows(page, 'text=Your order is cancelled');
+    await shows(page, 'h2:focus:text-is("Your order is cancelled")');
     await press(page);
     await page.waitForSelector('text=Your order is reserved');
     expect(await ordersOf(id)).toEqual(['cancelled', 'pending']);
@@ -117,6 +116,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
     expect((await attempt(service.url, id, 'next')).status).toBe(201);
     await pay(service.url, mine.rows[0]!.id);
     await page.waitForSelector('text=Your payment came too late');
+    await page.waitForSelector('dt:text("Refund") + dd:text("$5.00")');
   }
 
   it('a visitor waits for the start, buys and pays; loses an answer, cancels, and buys again; is late', async () => {

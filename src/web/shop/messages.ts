@@ -83,7 +83,11 @@ export function waitlistMessage(
   // With `waitlist: hold` an order follows.
   if (entry !== null && entry.namedAt !== null && entry.orderId === null)
     return isFree
-      ? ['good', 'It is your turn', 'What you waited for is free. Buy it now, before others do: it is not reserved.']
+      ? [
+          'good',
+          'It is your turn',
+          'What you waited for is free. Buy it now, before others do: it is not reserved.',
+        ]
       : [
           'warn',
           'Others were faster',
@@ -95,19 +99,14 @@ export function waitlistMessage(
 }
 
 /** Why the visitor's latest order is none any more. */
-export function closedMessage({ status, paidAt }: Order, isOpen: boolean): Message {
-  const next = isOpen ? ' You can place a new order.' : '';
-  if (status === 'refund-due' && paidAt !== null) {
-    const text = 'The shop has cancelled it. You will get back what you paid.';
-    return ['warn', 'Your order will be refunded', text + next];
-  }
-  if (status === 'refund-due') {
-    const text = 'You will get a refund. It was no longer reserved for you.';
-    return ['warn', 'Your payment came too late', text];
-  }
+export function closedMessage({ status, paidAt }: Order): Message {
+  if (status === 'refund-due')
+    return paidAt !== null
+      ? ['warn', 'Your order will be refunded', 'The shop has cancelled it. You will get back what you paid.']
+      : ['warn', 'Your payment came too late', 'It was no longer reserved for you. You will get a refund.'];
   return status === 'expired'
-    ? ['warn', 'Your order expired', `It was not paid in time, so nothing is reserved any more.${next}`]
-    : ['plain', 'Your order is cancelled', `Nothing is reserved for you any more.${next}`];
+    ? ['warn', 'Your order expired', 'It was not paid in time, so nothing is reserved any more.']
+    : ['plain', 'Your order is cancelled', 'Nothing is reserved for you any more.'];
 }
 
 /** Why the latest payment or cancellation failed, or the order itself; null: it did not. */

@@ -5,15 +5,8 @@ import { clock, count, money, shortDate, span } from '../ui/format.ts';
 import { Field, Live, Notice, useKeptFocus } from '../ui/parts.tsx';
 import { now } from '../ui/time.ts';
 import type { View } from './effects.ts';
-import {
-  closedMessage,
-  failureMessage,
-  type Message,
-  refusalMessage,
-  waitlistMessage,
-  waitMessage,
-} from './messages.ts';
-import { Placed } from './placed.tsx';
+import { failureMessage, type Message, refusalMessage, waitlistMessage, waitMessage } from './messages.ts';
+import { Closed, Placed } from './placed.tsx';
 import { isActive, isBusy, isSought, isUnauthorized } from './state.ts';
 
 /** @param saleState of the sale, by the server's clock */
@@ -32,6 +25,7 @@ export function YourOrder({ saleState, ...view }: View & { saleState: SaleState 
       class={`card stack your${state.codesFrom === null ? '' : ' coded'}`}
       aria-label="Your order"
     >
+      <Live>{order !== null && !has && <Closed state={state} order={order} />}</Live>
       {has ? (
         <>
           <Placed {...view} order={order} />
@@ -43,7 +37,6 @@ export function YourOrder({ saleState, ...view }: View & { saleState: SaleState 
         <BuyForm {...view} saleState={saleState} />
       )}
       <Live>
-        {order !== null && !has && <Said message={closedMessage(order, saleState === 'open')} />}
         {isSought(state) && (order === null || attempt.kind === 'placed') && (
           <Notice tone="warn" title="Looking for your order" />
         )}
@@ -143,12 +136,17 @@ function BuyForm({ saleState, ...view }: View & { saleState: SaleState }) {
         if (isOpen) dispatch({ is: isSoldOut ? 'joined' : 'pressed', identity, units, code });
       }}
     >
-      <h2 tabIndex={-1}>{isSoldOut ? 'Sold out' : 'Your order'}</h2>
+      <h2 tabIndex={-1}>{isSoldOut ? 'Waitlist' : state.order !== null ? 'Order again' : 'Your order'}</h2>
       <Customer {...view} />
       {codesFrom !== null && <Code codesFrom={codesFrom} isNeeded={auth === 'none'} isUsed={isComing} />}
       <div class="buy">
         {allowed > 1 && <Stepper {...view} {...{ most, units }} isFixed={isWaiting || !isOpen} />}
-        <button type="submit" class="primary large" disabled={!isOpen} aria-disabled={isWaiting}>
+        <button
+          type="submit"
+          class={state.order === null ? 'primary large' : 'large'}
+          disabled={!isOpen}
+          aria-disabled={isWaiting}
+        >
           {isWaiting ? 'One moment…' : label}
         </button>
       </div>

@@ -1,9 +1,10 @@
-/** The order that the visitor has: reserved, or paid. */
+/** The visitor's latest order: reserved, paid, or closed. */
 import { orderNumber } from '../../domain/order.ts';
 import type { Order } from '../ui/answers.ts';
 import { clock, count, dateTime, money } from '../ui/format.ts';
 import { now } from '../ui/time.ts';
 import type { View } from './effects.ts';
+import { closedMessage } from './messages.ts';
 
 export const Placed = (view: View & { order: Order }) =>
   view.order.status === 'pending' ? <Reserved {...view} /> : <Receipt {...view} />;
@@ -77,6 +78,20 @@ const Lines = ({ state: { sale }, order, total }: Pick<View, 'state'> & { order:
     ))}
   </dl>
 );
+
+/** What became of it, and, where money moved, which it was. */
+export function Closed({ state, order }: Pick<View, 'state'> & { order: Order }) {
+  const [tone, title, text] = closedMessage(order);
+  return (
+    <>
+      <div class={`notice ${tone}`}>
+        <h2 tabIndex={-1}>{title}</h2>
+        <p>{text}</p>
+      </div>
+      {order.status === 'refund-due' && <Lines {...{ state, order }} total="Refund" />}
+    </>
+  );
+}
 
 function Receipt({ state, order }: View & { order: Order }) {
   return (
