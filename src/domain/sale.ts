@@ -99,6 +99,10 @@ export const isScarce = (
   state: SaleState,
 ): boolean => (state === 'open' || state === 'paused') && remaining > 0 && remaining * 10 <= stock;
 
+/** The class of the bar of what is left. */
+export const barClass = (remaining: number, stock: number): string =>
+  remaining * 10 <= stock ? 'bar warn' : 'bar good';
+
 /** The stock of a sale in words. Of the last tenth: `Only 3 left`. */
 export function stockText(
   { stock, sold, remaining }: Pick<Sale, 'stock' | 'sold' | 'remaining'>,
@@ -106,7 +110,7 @@ export function stockText(
 ): string {
   const count = (n: number) => Math.max(0, n).toLocaleString('en');
   if (state === 'scheduled') return `${count(stock)} units`;
-  if (remaining <= 0) return `All ${count(stock)} sold`;
+  if (remaining <= 0) return 'Sold out';
   if (state === 'ended') return `${count(sold)} of ${count(stock)} sold`;
   return isScarce({ stock, remaining }, state)
     ? `Only ${count(remaining)} left`

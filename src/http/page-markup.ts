@@ -2,6 +2,7 @@
 import { limits } from '../config/limits.ts';
 import { moneyIn } from '../domain/money.ts';
 import {
+  barClass,
   groupedSales,
   isLong,
   placeholderOf,
@@ -75,10 +76,9 @@ function pill({ state }: ShownSale): string {
   return `<span class="pill ${tone}">${text}</span>`;
 }
 
-function bar({ stock, sold, state }: ShownSale): string {
-  const max = Math.max(1, stock);
-  const value = state === 'sold-out' ? max : Math.min(Math.max(0, sold), max);
-  return `<progress class="bar ${state}" aria-label="Units sold" value="${value}" max="${max}">${value}</progress>`;
+function bar({ stock, remaining }: ShownSale): string {
+  const value = Math.max(0, remaining);
+  return `<progress class="${barClass(remaining, stock)}" aria-label="Units left" value="${value}" max="${Math.max(1, stock)}">${value}</progress>`;
 }
 
 function picture({ name, imageUrl }: Sale): string {

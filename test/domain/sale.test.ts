@@ -41,8 +41,8 @@ it.each<[string, number, number, SaleState]>([
   ['1,079 of 1,200 left', 1_200, 121, 'open'],
   ['Only 120 left', 1_200, 1_080, 'open'],
   ['1 of 1 left', 1, 0, 'paused'],
-  ['All 3 sold', 3, 3, 'sold-out'],
-  ['All 3 sold', 3, 4, 'open'],
+  ['Sold out', 3, 3, 'sold-out'],
+  ['Sold out', 3, 4, 'open'],
   ['1 of 3 sold', 3, 1, 'ended'],
 ])('%s', (text, stock, sold, state) => {
   expect(stockText({ stock, sold, remaining: stock - sold }, state)).toBe(text);

@@ -178,7 +178,7 @@ function Stock({ sale, refresh, samples }: SaleProps & { readonly samples: reado
             {count(Math.max(0, live.remaining))} of {count(live.stock)} left
           </span>
         </span>
-        <Bar label={`Units sold of ${live.name}`} value={live.sold} max={live.stock} />
+        <Bar label={`Units left of ${live.name}`} value={live.remaining} max={live.stock} isStock />
       </div>
       <Chart title="Units sold per second" values={sold} {...chart} />
       <Chart title="Units left" values={left} {...chart} />

@@ -191,7 +191,7 @@ function SaleRow({ sale, state, rates, next }: Row) {
       <td class="left">
         {remaining < 0 ? <b class="bad">{count(-remaining)} too many</b> : count(remaining)}
         <span class="label"> of {count(stock)} left</span>
-        <Bar label={`Units sold of ${name}`} value={sold} max={stock} />
+        <Bar label={`Units left of ${name}`} value={remaining} max={stock} isStock />
       </td>
       <td class="value" title="Units sold, at the price of now">
         {money(sold * priceCents, currency)}

@@ -8,7 +8,7 @@ import { ask } from '../ui/api.ts';
 import { clock, money } from '../ui/format.ts';
 import { StateOptions, StatePill } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
-import { Claimed, Picture } from './sale.tsx';
+import { Picture, UnitsLeft } from './sale.tsx';
 
 /** The list refreshes only while it is visible; the service coalesces the reads of all visitors. */
 const REFRESH_MS = 5_000;
@@ -72,7 +72,7 @@ function Item({ sale, nowMs }: { sale: Sale & { readonly state: SaleState }; now
           <StatePill state={state} />
         </span>
         <span class="stack tight">
-          <Claimed sale={sale} state={state} />
+          <UnitsLeft sale={sale} />
           <span class="row apart label">
             <span class={isScarce(sale, state) ? 'scarce' : undefined}>{stockText(sale, state)}</span>
             {next !== null && (

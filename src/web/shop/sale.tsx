@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks';
 import { isLong, isScarce, placeholderOf, type SaleState, stateOf, stockText } from '../../domain/sale.ts';
 import type { Sale } from '../ui/answers.ts';
 import { clock, count, money, shortDate } from '../ui/format.ts';
-import { Pill, StatePill } from '../ui/parts.tsx';
+import { Bar, Pill, StatePill } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
 import type { Page } from './effects.ts';
 import { YourOrder } from './order.tsx';
@@ -36,7 +36,7 @@ export const SalePage = ({ page: { state, dispatch } }: { page: Page }) => {
           </div>
           <Countdown sale={sale} state={saleState} />
           <div class="stack tight">
-            <Claimed sale={sale} state={saleState} />
+            <UnitsLeft sale={sale} />
             <p
               class={isScarce(sale, saleState) ? 'stock scarce' : 'stock'}
               key={sale.remaining <= 0 ? 'none' : 'some'}
@@ -95,15 +95,11 @@ function Countdown({ sale, state }: { sale: Sale; state: SaleState }) {
   );
 }
 
-/** Full when everything is sold, and empty before the sale opens. */
-export function Claimed({ sale, state }: { sale: Sale; state: SaleState }) {
-  const max = Math.max(1, sale.stock);
-  const sold = state === 'sold-out' ? max : Math.min(Math.max(0, sale.sold), max);
+/** Full at the start, and empty when the sale is sold out. */
+export function UnitsLeft({ sale }: { sale: Sale }) {
   return (
     <>
-      <progress class={`bar ${state}`} aria-label="Units sold" value={sold} max={max}>
-        {count(sold)}
-      </progress>
+      <Bar label="Units left" value={sale.remaining} max={sale.stock} isStock />
       {sale.remaining < 0 && (
         <p class="small bad">
           {count(-sale.remaining)} units oversold: this strategy is the benchmark’s control.

@@ -2,7 +2,7 @@
 import type { ComponentChildren, RefObject } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import type { OrderStatus } from '../../domain/order.ts';
-import { type SaleState, saleStates, shownStates } from '../../domain/sale.ts';
+import { barClass, type SaleState, saleStates, shownStates } from '../../domain/sale.ts';
 import { count } from './format.ts';
 
 export type Tone = 'good' | 'warn' | 'bad' | 'plain';
@@ -83,11 +83,17 @@ export function useKeptFocus(section: RefObject<HTMLElement | null>): void {
   });
 }
 
-/** A bar for the remaining part of a total. */
-export function Bar({ label, value, max }: { label: string; value: number; max: number }) {
+/** A bar for a part of a total. @param isStock the part is what is left: the last tenth warns */
+export function Bar(props: { label: string; value: number; max: number; isStock?: boolean }) {
+  const { label, value, max, isStock = false } = props;
   const shown = Math.min(Math.max(0, value), max);
   return (
-    <progress class="bar" aria-label={label} value={shown} max={Math.max(1, max)}>
+    <progress
+      class={isStock ? barClass(value, max) : 'bar'}
+      aria-label={label}
+      value={shown}
+      max={Math.max(1, max)}
+    >
       {count(shown)}
     </progress>
   );
