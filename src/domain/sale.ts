@@ -120,6 +120,9 @@ export function stockText(
 /** Whether a name takes more than two lines as the heading of a page. */
 export const isLong = (name: string): boolean => name.length > 50;
 
+/** Whether a description is so long that on a phone the order is above it. */
+export const isLengthy = (description: string): boolean => description.length > 300;
+
 /** In place of a picture: up to two initials of the name, and one of six colours. */
 export function placeholderOf(name: string): { readonly initials: string; readonly hue: number } {
   const words = name.match(/[\p{L}\p{N}]+/gu) ?? ['?'];

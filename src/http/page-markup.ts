@@ -4,6 +4,7 @@ import { moneyIn } from '../domain/money.ts';
 import {
   barClass,
   groupedSales,
+  isLengthy,
   isLong,
   placeholderOf,
   type Sale,
@@ -136,7 +137,9 @@ export function saleBody(sale: ShownSale): string {
   const when =
     at === null ? '' : `<div class="countdown"><p class="label">${label}</p><p>${time(at)}</p></div>`;
   const about =
-    sale.description === null ? '' : `<p class="about" dir="auto">${escaped(sale.description)}</p>`;
+    sale.description === null
+      ? ''
+      : `<p class="about${isLengthy(sale.description) ? ' long' : ''}" dir="auto">${escaped(sale.description)}</p>`;
   return `<div class="wide shop"><div class="column">${picture(sale)}${about}</div>
 <div class="column"><section class="stack product ${sale.state}"><h1 dir="auto"${isLong(sale.name) ? ' class="long"' : ''}>${escaped(sale.name)}</h1>
 <div class="row apart"><p class="price">${price(sale)}</p>${pill(sale)}</div>

@@ -20,11 +20,7 @@ export function YourOrder({ saleState, ...view }: View & { saleState: SaleState 
   const isListed = saleState === 'sold-out' && entry !== null && entry.place !== null && !isBusy(state);
   const listed = has || isListed || isBusy(state) ? null : waitlistMessage(state, saleState);
   return (
-    <section
-      ref={section}
-      class={`card stack your${state.codesFrom === null ? '' : ' coded'}`}
-      aria-label="Your order"
-    >
+    <section ref={section} class="card stack your" aria-label="Your order">
       <Live>{order !== null && !has && <Closed state={state} order={order} />}</Live>
       {has ? (
         <>

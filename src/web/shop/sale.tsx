@@ -1,6 +1,14 @@
 /** One sale: its picture, price, countdown and stock, and the visitor's order. */
 import { useState } from 'preact/hooks';
-import { isLong, isScarce, placeholderOf, type SaleState, stateOf, stockText } from '../../domain/sale.ts';
+import {
+  isLengthy,
+  isLong,
+  isScarce,
+  placeholderOf,
+  type SaleState,
+  stateOf,
+  stockText,
+} from '../../domain/sale.ts';
 import type { Sale } from '../ui/answers.ts';
 import { clock, count, money, shortDate } from '../ui/format.ts';
 import { Bar, Pill, StatePill } from '../ui/parts.tsx';
@@ -17,7 +25,7 @@ export const SalePage = ({ page: { state, dispatch } }: { page: Page }) => {
       <div class="column">
         <Picture sale={sale} />
         {sale.description !== null && (
-          <p class="about" dir="auto">
+          <p class={isLengthy(sale.description) ? 'about long' : 'about'} dir="auto">
             {sale.description}
           </p>
         )}
