@@ -281,7 +281,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.waitForSelector('button:text("Buy for $12.50")');
       expect(await page.locator('[aria-label="One unit more"]').count()).toBe(0);
       await patch(`${service.url}/sales/${other}`, { endsAt: inMs(1_000) });
-      await shows(page, 'button:disabled:has-text("This sale has ended")');
+      await shows(page, 'h2:text-is("This sale has ended")');
       await page.goto(shop(999_999));
       await shows(page, 'text=There is no such sale');
     });

@@ -29,6 +29,8 @@ export function YourOrder({ saleState, ...view }: View & { saleState: SaleState 
         </>
       ) : isListed ? (
         <Waiting {...view} place={entry.place!} quantity={entry.quantity} />
+      ) : saleState === 'ended' ? (
+        <Ended {...view} />
       ) : (
         <BuyForm {...view} saleState={saleState} />
       )}
@@ -63,10 +65,12 @@ const inTurn = ({ waitlist, waitlistHoldS }: View['state']['sale']): string =>
     ? `In your turn, your units are reserved for you for ${span(waitlistHoldS!)}, while you pay`
     : 'This page tells you when it is your turn. Nothing is reserved: whoever buys first gets the unit';
 
+type Selling = Exclude<SaleState, 'ended'>;
+
 /** What the button says, and the terms below it. */
 function stepOf(
   { state }: View,
-  saleState: SaleState,
+  saleState: Selling,
   units: number,
 ): readonly [label: string, ...terms: string[]] {
   const { sale, auth, paymentWindowS } = state;
@@ -102,12 +106,25 @@ function stepOf(
         inTurn(sale),
         'Waiting costs nothing, and you can leave at any time',
       ];
-    case 'ended':
-      return ['This sale has ended', 'Nothing can be bought any more'];
   }
 }
 
-function BuyForm({ saleState, ...view }: View & { saleState: SaleState }) {
+const Ended = (view: View) => (
+  <>
+    <h2 tabIndex={-1}>This sale has ended</h2>
+    <p>
+      <a href="/">See what is on sale</a>
+    </p>
+    {view.state.order === null && (
+      <details class="stack">
+        <summary>Look up your order</summary>
+        <Customer {...view} />
+      </details>
+    )}
+  </>
+);
+
+function BuyForm({ saleState, ...view }: View & { saleState: Selling }) {
   const { state, dispatch } = view;
   const { sale, auth, codesFrom } = state;
   const isWaiting = isBusy(state) || state.waitlist === 'pending';
@@ -152,11 +169,6 @@ function BuyForm({ saleState, ...view }: View & { saleState: SaleState }) {
           {terms.map((term) => (
             <li key={term}>{term}</li>
           ))}
-          {saleState === 'ended' && (
-            <li>
-              <a href="/">See what is on sale</a>
-            </li>
-          )}
         </ul>
       )}
     </form>

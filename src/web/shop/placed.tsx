@@ -1,21 +1,14 @@
 /** The visitor's latest order: reserved, paid, or closed. */
 import { orderNumber } from '../../domain/order.ts';
 import type { Order } from '../ui/answers.ts';
-import { clock, count, dateTime, money } from '../ui/format.ts';
+import { clock, count, longDate, money } from '../ui/format.ts';
+import { Bar } from '../ui/parts.tsx';
 import { now } from '../ui/time.ts';
 import type { View } from './effects.ts';
 import { closedMessage } from './messages.ts';
 
 export const Placed = (view: View & { order: Order }) =>
   view.order.status === 'pending' ? <Reserved {...view} /> : <Receipt {...view} />;
-
-/** The share of a whole that is left, as an arc. */
-const Ring = ({ share }: { share: number }) => (
-  <svg class="ring" viewBox="0 0 48 48" aria-hidden="true">
-    <circle cx="24" cy="24" r="21" />
-    <circle class="left" cx="24" cy="24" r="21" pathLength={100} stroke-dasharray={`${share * 100} 100`} />
-  </svg>
-);
 
 function Reserved({ state, dispatch, order }: View & { order: Order }) {
   const [made, ends] = [Date.parse(order.createdAt), Date.parse(order.expiresAt)];
@@ -26,20 +19,18 @@ function Reserved({ state, dispatch, order }: View & { order: Order }) {
   const amount = money(order.amountCents, state.sale.currency);
   return (
     <>
-      <div class={leftMs < 60_000 ? 'hold short' : 'hold'}>
-        <Ring share={Math.min(1, Math.max(0, leftMs / Math.max(1, ends - made)))} />
-        <div>
-          <h2 tabIndex={-1}>Your order is reserved</h2>
-          <p class="soft">
-            {isOver ? (
-              'The time to pay is over'
-            ) : (
-              <>
-                Pay within <b class="time">{clock(leftMs)}</b>
-              </>
-            )}
-          </p>
-        </div>
+      <div class="stack tight">
+        <h2 tabIndex={-1}>Your order is reserved</h2>
+        <p class="soft">
+          {isOver ? (
+            'The time to pay is over'
+          ) : (
+            <>
+              Pay within <b class="time">{clock(leftMs)}</b>
+            </>
+          )}
+        </p>
+        <Bar label="Time left to pay" value={leftMs} max={ends - made} isStock />
       </div>
       <Lines {...{ state, order }} total="To pay" />
       <div class="stack tight actions">
@@ -103,7 +94,7 @@ function Receipt({ state, order }: View & { order: Order }) {
         </svg>
         <div>
           <h2 tabIndex={-1}>Your order is paid</h2>
-          <p class="soft">Thank you. {order.paidAt !== null && dateTime(order.paidAt)}</p>
+          <p class="soft">Thank you. {order.paidAt !== null && longDate(order.paidAt)}</p>
         </div>
       </div>
       <Lines {...{ state, order }} total="Paid" />

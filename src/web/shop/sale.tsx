@@ -87,18 +87,21 @@ function Countdown({ sale, state }: { sale: Sale; state: SaleState }) {
   const isComing = state === 'scheduled' && sale.startsAt !== null;
   const until = isComing ? sale.startsAt : state === 'ended' ? null : sale.endsAt;
   const at = until ?? sale.endsAt ?? sale.startsAt!;
-  const label = until !== null ? (isComing ? 'Opens in' : 'Ends in') : state === 'ended' ? 'Ended' : 'Opened';
+  const isOver = state === 'ended';
+  const label = until !== null ? (isComing ? 'Opens in' : 'Ends in') : isOver ? 'On sale until' : 'Opened';
   return (
     <div class="countdown">
       <p class="label">
-        {label} <span class="unseen">({shortDate(at)})</span>
+        {label} {!isOver && <span class="unseen">({shortDate(at)})</span>}
       </p>
       <p class="numeral" role="timer" aria-live="off">
-        {until === null ? (state === 'ended' ? 'Over' : 'Now') : clock(Date.parse(until) - now.value)}
+        {isOver ? shortDate(at) : until === null ? 'Now' : clock(Date.parse(until) - now.value)}
       </p>
-      <p class="label" aria-hidden="true">
-        {shortDate(at)}
-      </p>
+      {!isOver && (
+        <p class="label" aria-hidden="true">
+          {shortDate(at)}
+        </p>
+      )}
     </div>
   );
 }

@@ -12,6 +12,7 @@ const minute = {
   timeZoneName: 'short',
 } as const;
 const shortInstant = new Intl.DateTimeFormat('en', minute);
+const longInstant = new Intl.DateTimeFormat('en', { ...minute, year: 'numeric' });
 const instant = new Intl.DateTimeFormat('en', { ...minute, year: 'numeric', second: '2-digit' });
 
 export const count = (n: number): string => whole.format(n);
@@ -22,6 +23,8 @@ export const currencyCode = document.documentElement.dataset.currency || 'USD';
 /** @param code the currency of the sale */
 export const money = (minorUnits: number, code = currencyCode): string => moneyIn(code).text(minorUnits);
 export const dateTime = (iso: string): string => instant.format(new Date(iso));
+/** To the minute. */
+export const longDate = (iso: string): string => longInstant.format(new Date(iso));
 /** To the minute, without the year. */
 export const shortDate = (iso: string): string => shortInstant.format(new Date(iso));
 

@@ -83,7 +83,7 @@ export function useKeptFocus(section: RefObject<HTMLElement | null>): void {
   });
 }
 
-/** A bar for a part of a total. @param isStock the part is what is left: the last tenth warns */
+/** A bar for a part of a total. @param isStock the part is what is left of stock or time: the last tenth warns */
 export function Bar(props: { label: string; value: number; max: number; isStock?: boolean }) {
   const { label, value, max, isStock = false } = props;
   const shown = Math.min(Math.max(0, value), max);
