@@ -2,7 +2,7 @@
 import { orderNumber } from '../../domain/order.ts';
 import type { Order } from '../ui/answers.ts';
 import { clock, count, longDate, money } from '../ui/format.ts';
-import { Bar } from '../ui/parts.tsx';
+import { Bar, Notice } from '../ui/parts.tsx';
 import { now } from '../ui/time.ts';
 import type { View } from './effects.ts';
 import { closedMessage } from './messages.ts';
@@ -44,7 +44,10 @@ function Reserved({ state, dispatch, order }: View & { order: Order }) {
             Pay {amount} (demo)
           </button>
         ) : (
-          <p class="notice">Pay with your payment provider. This page shows the payment when it arrives.</p>
+          <Notice tone="plain" title="You cannot pay on this page">
+            Pay in the way that the shop offers, in time, and keep the order number. The payment appears here
+            when the shop has reported it.
+          </Notice>
         )}
         <button type="button" class="quiet" disabled={isChanging} onClick={() => press('cancel')}>
           Cancel the order
