@@ -63,7 +63,7 @@ const isEarly = ({ codesFrom }: View['state']): boolean =>
 const inTurn = ({ waitlist, waitlistHoldS }: View['state']['sale']): string =>
   waitlist === 'hold'
     ? `In your turn, your units are reserved for you for ${span(waitlistHoldS!)}, while you pay`
-    : 'This page tells you when it is your turn. Nothing is reserved: whoever buys first gets the unit';
+    : 'In your turn, this page tells you. Nothing is reserved: whoever buys first gets the unit';
 
 type Selling = Exclude<SaleState, 'ended'>;
 
@@ -205,7 +205,7 @@ const Waiting = ({ state, dispatch, place, quantity }: View & { place: number; q
     </div>
     <p class="small soft">
       You wait for {quantity === 1 ? 'one unit' : `${count(quantity)} units`}. {inTurn(state.sale)}. You keep
-      your place when you close this page: come back to see whether it is your turn.
+      your place when you close this page: come back to see whether your turn has come.
     </p>
     <button type="button" disabled={state.waitlist === 'pending'} onClick={() => dispatch({ is: 'left' })}>
       Leave the waitlist
