@@ -75,12 +75,12 @@ export const shownStates = {
 } as const satisfies Record<SaleState, readonly [tone: string, text: string]>;
 
 const GROUPS: readonly (readonly [title: string, ...states: SaleState[]])[] = [
-  ['Now', 'open', 'paused'],
-  ['Coming up', 'scheduled'],
+  ['Now', 'open'],
+  ['Coming up', 'scheduled', 'paused'],
   ['Sold out or ended', 'sold-out', 'ended'],
 ];
 
-/** The parts of a list that have sales: what can be bought, what is coming, and what is over. In a part, what changes next comes first. */
+/** The parts of a list that have sales: what can be bought, what may be bought later, and what is over. In a part, what changes next comes first. */
 export function groupedSales<S extends Pick<Sale, 'startsAt' | 'endsAt'> & { readonly state: SaleState }>(
   sales: readonly S[],
 ): (readonly [title: string, sales: readonly S[]])[] {
@@ -92,6 +92,9 @@ export function groupedSales<S extends Pick<Sale, 'startsAt' | 'endsAt'> & { rea
     return [title, group.sort((a, b) => rank(a) - rank(b) || nextMs(a) - nextMs(b))] as const;
   }).filter(([, group]) => group.length > 0);
 }
+
+/** Whether a sale is over, for all but the customers on its waitlist: a list shows it in short. */
+export const isOver = (state: SaleState): boolean => state === 'sold-out' || state === 'ended';
 
 /** Whether a sale is in its last tenth. */
 export const isScarce = (

@@ -6,6 +6,7 @@ import {
   groupedSales,
   isLengthy,
   isLong,
+  isOver,
   placeholderOf,
   type Sale,
   type SaleState,
@@ -116,10 +117,12 @@ const NOTHING = `<div class="card empty"><h2>Nothing is on sale yet</h2><p class
 const NO_MATCH = `<div class="card empty"><h2>No sale matches</h2><p><a href="/">Show all sales</a></p></div>`;
 
 export function salesBody(sales: readonly ShownSale[], part: ListPart): string {
-  const itemOf = (sale: ShownSale) =>
-    `<li><a class="card sale ${sale.state}" href="/shop/${sale.id}">${picture(sale)}
-<h3 dir="auto">${escaped(sale.name)}</h3><span class="row apart"><b>${price(sale)}</b>${pill(sale)}</span>
-<span class="stack tight">${bar(sale)}<span class="label">${stockText(sale, sale.state)}</span></span></a></li>`;
+  const itemOf = (sale: ShownSale) => {
+    const stock = `<span class="stack tight">${bar(sale)}<span class="label">${stockText(sale, sale.state)}</span></span>`;
+    const [shown, left] = isOver(sale.state) ? ['', ''] : [picture(sale), stock];
+    return `<li><a class="card sale ${sale.state}" href="/shop/${sale.id}">${shown}
+<h3 dir="auto">${escaped(sale.name)}</h3><span class="row apart"><b>${price(sale)}</b>${pill(sale)}</span>${left}</a></li>`;
+  };
   const groups = groupedSales(sales).map(([title, group]) => {
     const list = `<ul class="sales">${group.map(itemOf).join('')}</ul>`;
     return `<section class="stack"><h2>${title}</h2>${list}</section>`;

@@ -12,7 +12,7 @@ const sale = (
   ...{ id, state, startsAt, endsAt },
 });
 
-it('a list has parts, and in each what opens or ends next comes first; a paused sale comes after those that sell', () => {
+it('a list has parts, and in each what opens or ends next comes first; a paused sale comes after those that open', () => {
   const listed = [
     ...[
       sale(9, 'ended', null, at(1)),
@@ -29,8 +29,8 @@ it('a list has parts, and in each what opens or ends next comes first; a paused 
   ];
   const groups = groupedSales(listed).map(([title, sales]) => [title, ...sales.map(({ id }) => id)]);
   expect(groups).toEqual([
-    ['Now', 4, 5, 7, 8],
-    ['Coming up', 2, 6],
+    ['Now', 4, 5, 7],
+    ['Coming up', 2, 6, 8],
     ['Sold out or ended', 3, 9],
   ]);
   expect(groupedSales([sale(1, 'open')]).map(([title]) => title)).toEqual(['Now']);

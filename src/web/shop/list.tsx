@@ -1,11 +1,11 @@
 /** The list of sales. */
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { groupedSales, isScarce, type SaleState, stateOf, stockText } from '../../domain/sale.ts';
+import { groupedSales, isOver, isScarce, type SaleState, stateOf, stockText } from '../../domain/sale.ts';
 import type { ListPart } from '../../http/page-markup.ts';
 import type { Sale } from '../ui/answers.ts';
 import { ask } from '../ui/api.ts';
-import { clock, money } from '../ui/format.ts';
+import { money, span } from '../ui/format.ts';
 import { StateOptions, StatePill } from '../ui/parts.tsx';
 import { now, serverNow } from '../ui/time.ts';
 import { Picture, UnitsLeft } from './sale.tsx';
@@ -61,27 +61,29 @@ export function ListPage({ data }: { data: ListData }) {
 function Item({ sale, nowMs }: { sale: Sale & { readonly state: SaleState }; nowMs: number }) {
   const { state, startsAt, endsAt } = sale;
   const [word, next] =
-    state === 'scheduled' ? ['in', startsAt] : ['ends in', state === 'open' ? endsAt : null];
+    state === 'scheduled' ? ['opens in', startsAt] : ['ends in', state === 'open' ? endsAt : null];
   return (
     <li>
       <a class={`card sale ${state}`} href={`/shop/${sale.id}`}>
-        <Picture sale={sale} />
+        {!isOver(state) && <Picture sale={sale} />}
         <h3 dir="auto">{sale.name}</h3>
         <span class="row apart">
           <b>{money(sale.priceCents, sale.currency)}</b>
           <StatePill state={state} />
         </span>
-        <span class="stack tight">
-          <UnitsLeft sale={sale} />
-          <span class="row apart label">
-            <span class={isScarce(sale, state) ? 'scarce' : undefined}>{stockText(sale, state)}</span>
-            {next !== null && (
-              <span>
-                {word} {clock(Date.parse(next) - nowMs)}
-              </span>
-            )}
+        {!isOver(state) && (
+          <span class="stack tight">
+            <UnitsLeft sale={sale} />
+            <span class="row apart label">
+              <span class={isScarce(sale, state) ? 'scarce' : undefined}>{stockText(sale, state)}</span>
+              {next !== null && (
+                <span>
+                  {word} {span(Math.max(0, Date.parse(next) - nowMs) / 1_000)}
+                </span>
+              )}
+            </span>
           </span>
-        </span>
+        )}
       </a>
     </li>
   );
