@@ -93,9 +93,6 @@ export function groupedSales<S extends Pick<Sale, 'startsAt' | 'endsAt'> & { rea
   }).filter(([, group]) => group.length > 0);
 }
 
-/** Whether a sale is over, for all but the customers on its waitlist: a list shows it in short. */
-export const isOver = (state: SaleState): boolean => state === 'sold-out' || state === 'ended';
-
 /** Whether a sale is in its last tenth. */
 export const isScarce = (
   { stock, remaining }: Pick<Sale, 'stock' | 'remaining'>,
@@ -104,7 +101,7 @@ export const isScarce = (
 
 /** The class of the bar of what is left. */
 export const barClass = (remaining: number, stock: number): string =>
-  remaining * 10 <= stock ? 'bar warn' : 'bar good';
+  remaining * 10 <= stock ? 'bar warn' : 'bar';
 
 /** The stock of a sale in words. Of the last tenth: `Only 3 left`. */
 export function stockText(
@@ -120,11 +117,8 @@ export function stockText(
     : `${count(remaining)} of ${count(stock)} left`;
 }
 
-/** Whether a name takes more than two lines as the heading of a page. */
-export const isLong = (name: string): boolean => name.length > 50;
-
-/** Whether a description is so long that on a phone the order is above it. */
-export const isLengthy = (description: string): boolean => description.length > 300;
+/** Whether a name takes more than two lines as the heading of a page, or a description would push the order far down on a phone. */
+export const isLong = (text: string, most = 50): boolean => text.length > most;
 
 /** In place of a picture: up to two initials of the name, and one of six colours. */
 export function placeholderOf(name: string): { readonly initials: string; readonly hue: number } {

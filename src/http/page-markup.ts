@@ -4,9 +4,7 @@ import { moneyIn } from '../domain/money.ts';
 import {
   barClass,
   groupedSales,
-  isLengthy,
   isLong,
-  isOver,
   placeholderOf,
   type Sale,
   type SaleState,
@@ -117,12 +115,10 @@ const NOTHING = `<div class="card empty"><h2>Nothing is on sale yet</h2><p class
 const NO_MATCH = `<div class="card empty"><h2>No sale matches</h2><p><a href="/">Show all sales</a></p></div>`;
 
 export function salesBody(sales: readonly ShownSale[], part: ListPart): string {
-  const itemOf = (sale: ShownSale) => {
-    const stock = `<span class="stack tight">${bar(sale)}<span class="label">${stockText(sale, sale.state)}</span></span>`;
-    const [shown, left] = isOver(sale.state) ? ['', ''] : [picture(sale), stock];
-    return `<li><a class="card sale ${sale.state}" href="/shop/${sale.id}">${shown}
-<h3 dir="auto">${escaped(sale.name)}</h3><span class="row apart"><b>${price(sale)}</b>${pill(sale)}</span>${left}</a></li>`;
-  };
+  const itemOf = (sale: ShownSale) =>
+    `<li><a class="card sale ${sale.state}" href="/shop/${sale.id}">${picture(sale)}
+<h3 dir="auto">${escaped(sale.name)}</h3><span class="row apart"><b>${price(sale)}</b>${pill(sale)}</span>
+<span class="stack tight">${bar(sale)}<span class="label">${stockText(sale, sale.state)}</span></span></a></li>`;
   const groups = groupedSales(sales).map(([title, group]) => {
     const list = `<ul class="sales">${group.map(itemOf).join('')}</ul>`;
     return `<section class="stack"><h2>${title}</h2>${list}</section>`;
@@ -142,7 +138,7 @@ export function saleBody(sale: ShownSale): string {
   const about =
     sale.description === null
       ? ''
-      : `<p class="about${isLengthy(sale.description) ? ' long' : ''}" dir="auto">${escaped(sale.description)}</p>`;
+      : `<p class="about${isLong(sale.description, 300) ? ' long' : ''}" dir="auto">${escaped(sale.description)}</p>`;
   return `<div class="wide shop"><div class="column">${picture(sale)}${about}</div>
 <div class="column"><section class="stack product ${sale.state}"><h1 dir="auto"${isLong(sale.name) ? ' class="long"' : ''}>${escaped(sale.name)}</h1>
 <div class="row apart"><p class="price">${price(sale)}</p>${pill(sale)}</div>

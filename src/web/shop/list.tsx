@@ -1,7 +1,7 @@
 /** The list of sales. */
 import { signal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import { groupedSales, isOver, isScarce, type SaleState, stateOf, stockText } from '../../domain/sale.ts';
+import { groupedSales, isScarce, type SaleState, stateOf, stockText } from '../../domain/sale.ts';
 import type { ListPart } from '../../http/page-markup.ts';
 import type { Sale } from '../ui/answers.ts';
 import { ask } from '../ui/api.ts';
@@ -65,25 +65,23 @@ function Item({ sale, nowMs }: { sale: Sale & { readonly state: SaleState }; now
   return (
     <li>
       <a class={`card sale ${state}`} href={`/shop/${sale.id}`}>
-        {!isOver(state) && <Picture sale={sale} />}
+        <Picture sale={sale} />
         <h3 dir="auto">{sale.name}</h3>
         <span class="row apart">
           <b>{money(sale.priceCents, sale.currency)}</b>
           <StatePill state={state} />
         </span>
-        {!isOver(state) && (
-          <span class="stack tight">
-            <UnitsLeft sale={sale} />
-            <span class="row apart label">
-              <span class={isScarce(sale, state) ? 'scarce' : undefined}>{stockText(sale, state)}</span>
-              {next !== null && (
-                <span>
-                  {word} {span(Math.max(0, Date.parse(next) - nowMs) / 1_000)}
-                </span>
-              )}
-            </span>
+        <span class="stack tight">
+          <UnitsLeft sale={sale} />
+          <span class="row apart label">
+            <span class={isScarce(sale, state) ? 'scarce' : undefined}>{stockText(sale, state)}</span>
+            {next !== null && (
+              <span>
+                {word} {span(Math.max(0, Date.parse(next) - nowMs) / 1_000)}
+              </span>
+            )}
           </span>
-        )}
+        </span>
       </a>
     </li>
   );

@@ -135,6 +135,7 @@ function BuyForm({ saleState, ...view }: View & { saleState: Selling }) {
   const allowed = Math.min(sale.maxPerOrder, sale.maxPerCustomer ?? sale.maxPerOrder);
   const most = isSoldOut ? allowed : Math.max(1, Math.min(allowed, sale.remaining));
   const units = Math.min(state.units, most);
+  const look = state.order === null ? 'primary large' : 'large';
   const [label, ...terms] = stepOf(view, saleState, units);
   return (
     <form
@@ -154,12 +155,7 @@ function BuyForm({ saleState, ...view }: View & { saleState: Selling }) {
       {codesFrom !== null && <Code codesFrom={codesFrom} isNeeded={auth === 'none'} isUsed={isComing} />}
       <div class="buy">
         {allowed > 1 && <Stepper {...view} {...{ most, units }} isFixed={isWaiting || !isOpen} />}
-        <button
-          type="submit"
-          class={state.order === null ? 'primary large' : 'large'}
-          disabled={!isOpen}
-          aria-disabled={isWaiting}
-        >
+        <button type="submit" class={look} disabled={!isOpen} aria-disabled={isWaiting}>
           {isWaiting ? 'One moment…' : label}
         </button>
       </div>

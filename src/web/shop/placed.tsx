@@ -2,7 +2,7 @@
 import { orderNumber } from '../../domain/order.ts';
 import type { Order } from '../ui/answers.ts';
 import { clock, count, longDate, money } from '../ui/format.ts';
-import { Bar, Notice } from '../ui/parts.tsx';
+import { Bar } from '../ui/parts.tsx';
 import { now } from '../ui/time.ts';
 import type { View } from './effects.ts';
 import { closedMessage } from './messages.ts';
@@ -22,13 +22,8 @@ function Reserved({ state, dispatch, order }: View & { order: Order }) {
       <div class="stack tight">
         <h2 tabIndex={-1}>Your order is reserved</h2>
         <p class="soft">
-          {isOver ? (
-            'The time to pay is over'
-          ) : (
-            <>
-              Pay within <b class="time">{clock(leftMs)}</b>
-            </>
-          )}
+          {isOver ? 'The time to pay is over' : 'Pay within '}
+          {!isOver && <b class="time">{clock(leftMs)}</b>}
         </p>
         <Bar label="Time left to pay" value={leftMs} max={ends - made} isStock />
       </div>
@@ -44,10 +39,10 @@ function Reserved({ state, dispatch, order }: View & { order: Order }) {
             Pay {amount} (demo)
           </button>
         ) : (
-          <Notice tone="plain" title="You cannot pay on this page">
-            Pay in the way that the shop offers, in time, and keep the order number. The payment appears here
-            when the shop has reported it.
-          </Notice>
+          <p class="notice">
+            You cannot pay on this page. Pay in the way that the shop offers, in time, and keep the order
+            number. The payment appears here when the shop has reported it.
+          </p>
         )}
         <button type="button" class="quiet" disabled={isChanging} onClick={() => press('cancel')}>
           Cancel the order
@@ -91,8 +86,8 @@ function Receipt({ state, order }: View & { order: Order }) {
   return (
     <>
       <div class="hold">
-        <svg class="ring done" viewBox="0 0 48 48" aria-hidden="true">
-          <circle class="all" cx="24" cy="24" r="21" />
+        <svg class="ring" viewBox="0 0 48 48" aria-hidden="true">
+          <circle cx="24" cy="24" r="21" />
           <path d="M15 25l6.5 6.5L33.5 18" pathLength={100} />
         </svg>
         <div>

@@ -1,14 +1,6 @@
 /** One sale: its picture, price, countdown and stock, and the visitor's order. */
 import { useState } from 'preact/hooks';
-import {
-  isLengthy,
-  isLong,
-  isScarce,
-  placeholderOf,
-  type SaleState,
-  stateOf,
-  stockText,
-} from '../../domain/sale.ts';
+import { isLong, isScarce, placeholderOf, type SaleState, stateOf, stockText } from '../../domain/sale.ts';
 import type { Sale } from '../ui/answers.ts';
 import { clock, count, money, shortDate } from '../ui/format.ts';
 import { Bar, Pill, StatePill } from '../ui/parts.tsx';
@@ -25,7 +17,7 @@ export const SalePage = ({ page: { state, dispatch } }: { page: Page }) => {
       <div class="column">
         <Picture sale={sale} />
         {sale.description !== null && (
-          <p class={isLengthy(sale.description) ? 'about long' : 'about'} dir="auto">
+          <p class={isLong(sale.description, 300) ? 'about long' : 'about'} dir="auto">
             {sale.description}
           </p>
         )}
@@ -97,11 +89,9 @@ function Countdown({ sale, state }: { sale: Sale; state: SaleState }) {
       <p class="numeral" role="timer" aria-live="off">
         {isOver ? shortDate(at) : until === null ? 'Now' : clock(Date.parse(until) - now.value)}
       </p>
-      {!isOver && (
-        <p class="label" aria-hidden="true">
-          {shortDate(at)}
-        </p>
-      )}
+      <p class="label" aria-hidden="true" hidden={isOver}>
+        {shortDate(at)}
+      </p>
     </div>
   );
 }
