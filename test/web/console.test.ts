@@ -159,7 +159,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       expect(await page.getByText('The export failed').count()).toBe(0);
       await inspect(page);
       await page.getByLabel('The units return to the sale').uncheck();
-      await press(page, 'Pause and refund 2 orders, $5.00');
+      await press(page, 'Pause, refund 1 order ($5.00), cancel 1');
       await says(page, /: 2 closed/);
       expect(await saleNow(id)).toMatchObject({ stock: 5, sold: 0, paused: true });
       expect(await page.locator('.notice').count()).toBe(0);

@@ -53,7 +53,7 @@ export function Orders({ sale, refresh }: SaleProps) {
         <button type="button" class="slim" onClick={() => exportOrders(id, filter)}>
           {exportText(filter, list)}
         </button>
-        <button type="button" class="slim" aria-disabled={isActing.value} onClick={closeAll}>
+        <button type="button" class="slim danger" aria-disabled={isActing.value} onClick={closeAll}>
           Refund all orders…
         </button>
       </div>
@@ -128,13 +128,20 @@ function changesOf(sale: Sale, progress: Signal<SaleRefund | null>, refresh: () 
     const found = await preview(sale, progress);
     if (found.kind !== 'ok') return failed('The orders cannot be counted', found);
     const { unpaid, paid, paidCents } = found.body;
+    if (paid + unpaid === 0)
+      return failed('No order can be refunded', 'None of the sale is reserved or paid.');
     const sells = !sale.paused && stateOf(sale, nowMs()) !== 'ended';
     const amount = money(paidCents, currency);
     const pauses = sells ? 'The sale is paused first. ' : '';
+    const acts = [
+      ...(sells ? ['pause'] : []),
+      ...(paid > 0 ? [`refund ${ordersText(paid)} (${amount})`] : []),
+      ...(unpaid > 0 ? [`cancel ${paid > 0 ? count(unpaid) : ordersText(unpaid)}`] : []),
+    ].join(', ');
     const answer = await confirmed({
       title: `Refund all orders of ${name}?`,
       text: `${pauses}${ordersText(paid, ' paid')}, ${amount}: to be refunded. ${ordersText(unpaid, ' unpaid')}: to be cancelled.`,
-      yes: `${sells ? 'Pause and refund' : 'Refund'} ${ordersText(paid + unpaid)}, ${amount}`,
+      yes: acts[0]!.toUpperCase() + acts.slice(1),
       option: UNITS_RETURN,
     });
     if (answer === null) return;
