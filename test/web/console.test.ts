@@ -47,7 +47,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       const startsAt = '2026-01-01T10:00:07.123Z';
       await patch(`${service.url}/sales/${id}`, { startsAt });
       await follow(page, 'Terms');
-      await page.getByLabel('Most units of an order').fill('4');
+      await page.getByLabel('Most units per order').fill('4');
       await page.getByLabel('Price').fill('7.50');
       await inspect(page);
       // Beside each field is a copy with the width that its own text needs.
@@ -63,7 +63,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
         expect(await page.evaluate(isCut), `cut at ${width} px`).toBe(false);
       }
       await press(page, 'Save the changes');
-      await says(page, /up to 4 an order/);
+      await says(page, /up to 4 per order/);
       // What was not edited stays, to the millisecond.
       expect(await saleNow(id)).toMatchObject({ maxPerOrder: 4, priceCents: 750, startsAt, paused: false });
     });
@@ -292,7 +292,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await says(page, ' · 1 task retried, 1 task dead, 1 payment unmatched');
       await inspect(page);
       let n = 0;
-      for (const chart of ['Units sold per second', 'All sales per second'])
+      for (const chart of ['Units sold per second', 'Units sold per second, all sales'])
         await expect
           .poll(async () => {
             await attempt(service.url, id, `u-${n++}`);

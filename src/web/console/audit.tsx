@@ -42,13 +42,13 @@ const actorOf = ({ actor }: AuditedAct): string =>
 const TERMS: Readonly<Record<string, string>> = {
   priceCents: 'the price',
   imageUrl: 'the picture',
-  maxPerOrder: 'the most units of an order',
-  paymentWindowS: 'the seconds to pay',
+  maxPerOrder: 'the most units per order',
+  paymentWindowS: 'the time to pay, in seconds,',
   startsAt: 'the opening',
   endsAt: 'the end',
-  waitlistHoldS: 'the seconds that the waitlist holds units',
-  limitGroup: 'the group of its limit',
-  maxPerCustomer: 'the most units of a customer',
+  waitlistHoldS: 'the time that the waitlist holds units, in seconds,',
+  limitGroup: 'the group of sales with one limit',
+  maxPerCustomer: 'the most units per customer',
 };
 
 function termText(name: string, value: unknown, currency: string): string {
@@ -110,9 +110,9 @@ export function Verdict({ agrees, differences, isMirrored, auditedAt }: Compared
   );
   if (agrees)
     return (
-      <Notice tone="good" title={isMirrored ? 'The stores agree' : 'Postgres agrees with itself'}>
-        Active orders have as many units as are sold, and each order has its points
-        {isMirrored && ', and Redis lists the same buyers as Postgres'}.{at}
+      <Notice tone="good" title={isMirrored ? 'The stores agree' : 'The figures in Postgres agree'}>
+        The units sold are those of the reserved and paid orders, and each order has its entries of points
+        {isMirrored && '; Redis has the same buyers as Postgres'}.{at}
       </Notice>
     );
   const [first = ''] = differences;

@@ -67,7 +67,7 @@ export function Chart({ title, values, most: longest, stepMs }: ChartProps) {
           {agoS > 0 && <span class="soft"> {agoS} s ago</span>}
         </span>
         <span class="soft">
-          {spanText(length * stepMs)}, most {compact(most)}
+          last {spanText(length * stepMs)}, peak {compact(most)}
         </span>
       </figcaption>
       <Line {...{ values, length, label: `${title}: ${text}`, onPoint: (n) => (pointed.value = n) }} />

@@ -103,7 +103,7 @@ const Texts = ({ sale }: { sale: Sale | undefined }) => (
     <Field label="Description">
       <textarea name="description" rows={3} maxLength={2_000} defaultValue={sale?.description ?? ''} />
     </Field>
-    <Field label="Picture" hint="Its https address. Empty: a placeholder with the name">
+    <Field label="Picture: https address" hint="Empty: a placeholder with the name">
       <input name="imageUrl" type="url" maxLength={1_000} defaultValue={sale?.imageUrl ?? ''} />
     </Field>
     <Field label="Currency" hint="Fixed once there are orders">
@@ -120,7 +120,7 @@ const Texts = ({ sale }: { sale: Sale | undefined }) => (
 
 const Terms = ({ sale }: { sale: Sale | undefined }) => (
   <>
-    <Field label="Most units of an order">
+    <Field label="Most units per order">
       <input
         name="maxPerOrder"
         type="number"
@@ -130,7 +130,7 @@ const Terms = ({ sale }: { sale: Sale | undefined }) => (
         defaultValue={String(sale?.maxPerOrder ?? 1)}
       />
     </Field>
-    <Field label="Seconds to pay" hint="Empty: as PAYMENT_WINDOW_S is set">
+    <Field label="Time to pay, seconds" hint="Empty: the service’s default">
       <input
         name="paymentWindowS"
         type="number"

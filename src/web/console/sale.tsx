@@ -3,7 +3,7 @@ import { type Signal, useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { stateOf } from '../../domain/sale.ts';
 import type { Sale, SaleEvent } from '../ui/answers.ts';
-import { count, money } from '../ui/format.ts';
+import { count, money, shortDate } from '../ui/format.ts';
 import { Bar, Field, Notice, StatePill } from '../ui/parts.tsx';
 import { listen } from '../ui/stream.ts';
 import { act, confirmed, failed, isActing, succeeded } from './actions.tsx';
@@ -140,17 +140,18 @@ function Head({ sale, refresh }: SaleProps) {
       </div>
       <p class="label">
         <a href={`/shop/${id}`}>no. {id} in the shop</a> · {money(priceCents, currency)}
-        {maxPerOrder > 1 && ` · up to ${maxPerOrder} an order`}
+        {maxPerOrder > 1 && ` · up to ${maxPerOrder} per order`}
         {startsAt !== null && state === 'scheduled' && (
           <>
             {' '}
-            · opens {distance(startsAt)}, <Time iso={startsAt} />
+            · opens {distance(startsAt)}, <Time iso={startsAt} text={shortDate(startsAt)} />
           </>
         )}
         {endsAt !== null && (
           <>
             {' '}
-            · {state === 'ended' ? 'ended' : 'ends'} {distance(endsAt)}, <Time iso={endsAt} />
+            · {state === 'ended' ? 'ended' : 'ends'} {distance(endsAt)},{' '}
+            <Time iso={endsAt} text={shortDate(endsAt)} />
           </>
         )}
       </p>

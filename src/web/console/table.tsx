@@ -65,7 +65,12 @@ export function Sales() {
       <div class="row apart">
         <h2 tabIndex={-1}>Sales</h2>
         {all !== null && all.length > 0 && (
-          <Chart title="All sales per second" values={allRates()} most={SAMPLES} stepMs={REFRESH_MS} />
+          <Chart
+            title="Units sold per second, all sales"
+            values={allRates()}
+            most={SAMPLES}
+            stepMs={REFRESH_MS}
+          />
         )}
         <div class="row">
           <a class="button" href={hrefOf({ ...CLOSED, open: 'rehearsal' })}>
