@@ -1,8 +1,12 @@
 /** Lines over time, drawn from the right: the latest value, with gaps where a value is not known. */
 import { useSignal } from '@preact/signals';
 import { compact } from '../ui/format.ts';
+import { REFRESH_MS } from './list.tsx';
 
-/** A value per step of time; null: not known. */
+/** Samples of three minutes. */
+export const SAMPLES = 180_000 / REFRESH_MS;
+
+/** A value per sample; null: not known. */
 export type Series = readonly (number | null)[];
 
 interface LineProps {
@@ -42,23 +46,16 @@ export function Line({ values, length, label, onPoint }: LineProps) {
   );
 }
 
-interface ChartProps {
-  readonly title: string;
-  readonly values: Series;
-  /** The most values that it shows; it begins with a sixth of them. */
-  readonly most: number;
-  readonly stepMs: number;
-}
-
 /** A line with its title, the latest value or the one under the pointer, and its greatest. */
-export function Chart({ title, values, most: longest, stepMs }: ChartProps) {
-  const length = Math.min(longest, Math.max(longest / 6, values.length));
+export function Chart({ title, values }: { title: string; values: Series }) {
+  const length = Math.min(SAMPLES, Math.max(SAMPLES / 6, values.length)); // begins with half a minute
   const pointed = useSignal<number | null>(null);
   const shown = values.slice(-length);
   const at = pointed.value !== null && shown[pointed.value] != null ? pointed.value : shown.length - 1;
   const text = shown[at] == null ? '–' : compact(shown[at]);
-  const agoS = Math.round(((shown.length - 1 - at) * stepMs) / 1_000);
+  const agoS = Math.round(((shown.length - 1 - at) * REFRESH_MS) / 1_000);
   const most = Math.max(0, ...shown.map((value) => value ?? 0));
+  const span = `last ${spanText(length * REFRESH_MS)}`;
   return (
     <figure class="chart">
       <figcaption class="row apart small">
@@ -66,11 +63,19 @@ export function Chart({ title, values, most: longest, stepMs }: ChartProps) {
           {title} <b>{text}</b>
           {agoS > 0 && <span class="soft"> {agoS} s ago</span>}
         </span>
-        <span class="soft">
-          last {spanText(length * stepMs)}, peak {compact(most)}
-        </span>
+        {most > 0 && (
+          <span class="soft">
+            {span}, peak {compact(most)}
+          </span>
+        )}
       </figcaption>
-      <Line {...{ values, length, label: `${title}: ${text}`, onPoint: (n) => (pointed.value = n) }} />
+      {most > 0 ? (
+        <Line {...{ values, length, label: `${title}: ${text}`, onPoint: (n) => (pointed.value = n) }} />
+      ) : (
+        <p class="line small soft">
+          {shown.every((one) => one === null) ? 'No figures yet' : `No sales in the ${span}`}
+        </p>
+      )}
     </figure>
   );
 }

@@ -9,11 +9,11 @@ import { listen } from '../ui/stream.ts';
 import { act, confirmed, failed, isActing, succeeded } from './actions.tsx';
 import { hrefOf, param } from './address.ts';
 import { Audit } from './audit.tsx';
-import { Chart, type Series } from './chart.tsx';
+import { Chart } from './chart.tsx';
 import { failureOf, usePoll } from './list.tsx';
 import { Orders } from './orders.tsx';
 import { SaleForm } from './sale-form.tsx';
-import { refreshSales, type SaleProps } from './sales.ts';
+import { ratesOf, refreshSales, type SaleProps } from './sales.ts';
 import { distance, nowMs, Time } from './time.tsx';
 import { asAdmin } from './token.ts';
 import { Waitlist } from './waitlist.tsx';
@@ -24,39 +24,24 @@ const TABS = {
   Waitlist,
   Terms,
   Audit,
-} satisfies Record<string, (props: SaleProps & { readonly samples: readonly Sample[] }) => unknown>;
+} satisfies Record<string, (props: SaleProps & { readonly event: SaleEvent | null }) => unknown>;
 
-const SAMPLE_MS = 1_000;
-const SAMPLES = 180;
-/** What the stream sent last; null: it was cut. */
-type Sample = SaleEvent | null;
-
-/** One sample a second of the sale's own stream, of at most three minutes. */
-function useSamples(id: string): readonly Sample[] {
-  const samples = useSignal<readonly Sample[]>([]);
+/** What the sale's own stream sent last; null: it was cut. */
+function useLive(id: string): SaleEvent | null {
+  const latest = useSignal<SaleEvent | null>(null);
   useEffect(() => {
-    let latest: Sample = null;
-    const end = listen<SaleEvent>(`/sales/${id}/events`, '', {
-      onEvent: (event) => (latest = event),
-      onLive: (isLive) => (latest = isLive ? latest : null),
-    });
-    const timer = setInterval(() => {
-      const isCut = document.visibilityState !== 'visible';
-      samples.value = [...samples.value, isCut ? null : latest].slice(-SAMPLES);
-    }, SAMPLE_MS);
-    return () => {
-      clearInterval(timer);
-      end();
-    };
+    const take = (event: SaleEvent | null) => (latest.value = event);
+    const onLive = (isLive: boolean) => void (isLive || take(null));
+    return listen<SaleEvent>(`/sales/${id}/events`, '', { onEvent: take, onLive });
   }, []);
-  return samples.value;
+  return latest.value;
 }
 
 /** @param id of the address */
 export function SalePanel({ id }: { id: string }) {
   const read = useSignal<Sale | null>(null);
   const failure = useSignal<string | null>(null);
-  const samples = useSamples(id);
+  const event = useLive(id);
   const refreshSale = async () => {
     const answer = await asAdmin<Sale>(`/sales/${id}`);
     failure.value = failureOf(answer);
@@ -85,7 +70,7 @@ export function SalePanel({ id }: { id: string }) {
           </a>
         ))}
       </nav>
-      <Tab {...{ sale, refresh, samples }} />
+      <Tab {...{ sale, refresh, event }} />
     </>
   );
 }
@@ -159,14 +144,8 @@ function Head({ sale, refresh }: SaleProps) {
   );
 }
 
-function Stock({ sale, refresh, samples }: SaleProps & { readonly samples: readonly Sample[] }) {
-  const live = { ...sale, ...samples.at(-1) };
-  const sold: Series = samples.map((sample, n) => {
-    const before = samples[n - 1];
-    return sample && before ? Math.max(0, sample.sold - before.sold) : null;
-  });
-  const left: Series = samples.map((sample) => sample && Math.max(0, sample.remaining));
-  const chart = { most: SAMPLES, stepMs: SAMPLE_MS };
+function Stock({ sale, refresh, event }: SaleProps & { readonly event: SaleEvent | null }) {
+  const live = { ...sale, ...event };
   return (
     <>
       <div class="stack tight">
@@ -181,8 +160,7 @@ function Stock({ sale, refresh, samples }: SaleProps & { readonly samples: reado
         </span>
         <Bar label={`Units left of ${live.name}`} value={live.remaining} max={live.stock} isStock />
       </div>
-      <Chart title="Units sold per second" values={sold} {...chart} />
-      <Chart title="Units left" values={left} {...chart} />
+      <Chart title="Units sold per second" values={ratesOf(sale.id)} />
       <ChangeStock sale={live} refresh={refresh} />
     </>
   );

@@ -1,7 +1,7 @@
 /** All sales, read every 2 seconds, and from that how fast they sell. */
 import { signal } from '@preact/signals';
 import type { Sale } from '../ui/answers.ts';
-import type { Series } from './chart.tsx';
+import { SAMPLES, type Series } from './chart.tsx';
 import { failureOf, LONGEST, REFRESH_MS } from './list.tsx';
 import { nowMs } from './time.tsx';
 import { asAdmin } from './token.ts';
@@ -12,9 +12,6 @@ export interface SaleProps {
   /** Reads the sale again. */
   readonly refresh: () => Promise<void>;
 }
-
-/** Samples of three minutes. */
-export const SAMPLES = 90;
 
 interface Sample {
   readonly atMs: number;

@@ -5,8 +5,8 @@ import { compact, count, money } from '../ui/format.ts';
 import { Bar, StateOptions, StatePill } from '../ui/parts.tsx';
 import { adjust, CLOSED, go, hrefOf, param } from './address.ts';
 import { Chart, Line } from './chart.tsx';
-import { LONGEST, REFRESH_MS, Unread, usePoll } from './list.tsx';
-import { allRates, failure, ratesOf, readMs, refreshSales, SAMPLES, sales } from './sales.ts';
+import { LONGEST, Unread, usePoll } from './list.tsx';
+import { allRates, failure, ratesOf, readMs, refreshSales, sales } from './sales.ts';
 import { distance, Time } from './time.tsx';
 import { asAdmin } from './token.ts';
 
@@ -65,12 +65,7 @@ export function Sales() {
       <div class="row apart">
         <h2 tabIndex={-1}>Sales</h2>
         {all !== null && all.length > 0 && (
-          <Chart
-            title="Units sold per second, all sales"
-            values={allRates()}
-            most={SAMPLES}
-            stepMs={REFRESH_MS}
-          />
+          <Chart title="Units sold per second, all sales" values={allRates()} />
         )}
         <div class="row">
           <a class="button" href={hrefOf({ ...CLOSED, open: 'rehearsal' })}>
