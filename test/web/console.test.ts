@@ -164,6 +164,8 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       expect(await saleNow(id)).toMatchObject({ stock: 5, sold: 0, paused: true });
       expect(await page.locator('.notice').count()).toBe(0);
       await inspect(page);
+      await press(page, 'Refund all orders…');
+      await says(page, 'No order can be refunded');
       await page.reload();
       await says(page, /: 2 closed/);
       await patch(`${service.url}/sales/${id}`, { paused: false });
@@ -301,6 +303,12 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
           .toBe(1);
       await page.getByText('Postgres and Redis answer · lua').click();
       await says(page, /which decides in Redis/);
+      await expect
+        .poll(async () => {
+          await attempt(service.url, id, `v-${n++}`);
+          return page.getByText(/^Purchases in the last \d+ s: [1-9].* 99.% within \d/).count();
+        })
+        .toBe(1);
       await inspect(page);
     });
   });

@@ -1,10 +1,11 @@
-/** Health of the service in a line, and its troubles with advice. Rates, latencies and queues: see the dashboard of Grafana. */
-import { signal } from '@preact/signals';
+/** Health of the service in a line, and its troubles with advice. A longer history: see the dashboard of Grafana. */
+import { signal, useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import type { Health, Strategies } from '../ui/answers.ts';
 import { count } from '../ui/format.ts';
 import { Live, Notice, Pill } from '../ui/parts.tsx';
 import { CLOSED, hrefOf } from './address.ts';
+import { REFRESH_MS, usePoll } from './list.tsx';
 import { asAdmin } from './token.ts';
 
 /** Advice for operators when background work fails, by loop. */
@@ -102,8 +103,9 @@ export function HealthLine() {
   const isWell = stores.every(([, state]) => state === 'ok') && health.value?.degraded.length === 0;
   const work = workText();
   const { retried = 0, dead = 0 } = health.value?.work ?? {};
+  const isOpen = useSignal(false);
   return (
-    <details class="health">
+    <details class="health" onToggle={({ currentTarget }) => (isOpen.value = currentTarget.open)}>
       <summary>
         {connection.value !== 'live' ? (
           <Pill tone="warn">{CONNECTIONS[connection.value]}</Pill>
@@ -123,8 +125,41 @@ export function HealthLine() {
           <TasksLink />
         </p>
       )}
+      {isOpen.value && <Figures />}
       {strategies.value !== null && <Strategy {...strategies.value} />}
     </details>
+  );
+}
+
+/** What is read of /metrics: attempts by outcome, their durations by `le`, and what is refused or queued. */
+const METRICS =
+  /^stampede_(attempts_total|attempt_duration_seconds_bucket|refused_requests_total|admission_queued|commit_queue_orders)(\{.*\})? (\S+)$/gm;
+
+/** The purchases of the last minute, from when it is shown. */
+function Figures() {
+  /** Sums by `le`, by outcome, or by name. */
+  const readings = useSignal<readonly Map<string, number>[]>([]);
+  usePoll(async () => {
+    const text = await fetch('/metrics').then((response) => response.text(), String);
+    const sums = new Map<string, number>();
+    for (const [, name = '', labels = '', value] of text.matchAll(METRICS)) {
+      const key = (/\ble="([^"]+)/.exec(labels) ?? /outcome="([^"]+)/.exec(labels))?.[1] ?? name;
+      sums.set(key, (sums.get(key) ?? 0) + Number(value));
+    }
+    if (sums.size > 0) readings.value = [...readings.value, sums].slice(-60_000 / REFRESH_MS - 1);
+  }, '');
+  const [first, last] = [readings.value[0], readings.value.at(-1)];
+  if (first === undefined || last === undefined || first === last) return null;
+  const since = (key: string): number => Math.max(0, (last.get(key) ?? 0) - (first.get(key) ?? 0));
+  const slowest = [...last.keys()].find((le) => Number(le) > 0 && since(le) >= 0.99 * since('+Inf'));
+  const queued = (last.get('admission_queued') ?? 0) + (last.get('commit_queue_orders') ?? 0);
+  return (
+    <p class="small">
+      Purchases in the last {((readings.value.length - 1) * REFRESH_MS) / 1_000} s:{' '}
+      {['accepted', 'sold-out', 'busy', 'unknown'].map((key) => `${count(since(key))} ${key}, `)}
+      {count(since('refused_requests_total'))} refused, {count(queued)} queued
+      {since('+Inf') > 0 && ` · 99\u00a0% within ${slowest ?? 'more than 5'} s`}
+    </p>
   );
 }
 
