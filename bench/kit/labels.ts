@@ -45,14 +45,15 @@ export function placeLabels(labels: readonly Label[], space: Space): (Place | nu
   return places;
 }
 
-/** Each text, to the right of the mark in each row from the lowest, and then to its left. */
+/** Each text to the right of the mark, in each row from the lowest, and then each to its left, which takes the room of others. */
 function candidates({ at, texts }: Label, { left, right, rows, gap }: Space): Place[] {
   const all = texts.flatMap(([text, width]) =>
     [at + gap, at - gap - width].flatMap((from) =>
       Array.from({ length: rows }, (_, n) => ({ text, row: rows - 1 - n, left: from, right: from + width })),
     ),
   );
-  return all.filter((place) => place.left >= left && place.right <= right);
+  const fitting = all.filter((place) => place.left >= left && place.right <= right);
+  return fitting.sort((a, b) => Number(a.left < at) - Number(b.left < at));
 }
 
 /** @param other null: its mark has no line above the chart */

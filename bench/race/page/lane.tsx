@@ -54,7 +54,7 @@ function Verdict({ lane, race: { phase, strikes } }: Pick<LaneProps, 'lane' | 'r
         : phase === 'auditing'
           ? ['warn', 'audit']
           : phase === 'running'
-            ? ['plain', allSoldMs === null ? 'selling' : 'sold out']
+            ? [allSoldMs === null ? 'good' : 'plain', allSoldMs === null ? 'selling' : 'sold out']
             : ['plain', isReady ? 'ready' : 'waiting'];
   const sold = allSoldMs === null ? '' : `Sold out at ${(allSoldMs / 1_000).toFixed(1)} s. `;
   return (

@@ -156,12 +156,17 @@ function Faults({ now: { phase, strikes } }: { now: RaceView }) {
 function App() {
   const now = view.value;
   if (now === null) return <main class="wide">{problem.value ?? 'Connecting …'}</main>;
-  const { options: raced, lanes, durationMs } = now;
+  const { options: raced, lanes } = now;
   const isIdle = lanes.length === 0;
   const shown = isIdle ? options.value.strategies.map(waiting) : lanes;
   const oversold = Math.max(0, ...shown.map(({ accepted }) => accepted - raced.units));
   const peak = Math.max(raced.rate, ...shown.flatMap(({ bins }) => bins.map((n) => (n * 1_000) / BIN_MS)));
-  const endMs = Math.max(durationMs, now.elapsedMs);
+  const ends = shown.flatMap(({ bins, outages }) => [
+    bins.length * BIN_MS,
+    ...outages.map(({ recoveredMs }, n) => now.strikes[n]!.struckMs + (recoveredMs ?? 0)),
+  ]);
+  // Until now; once the race is over, until the last of what lanes show.
+  const endMs = 1.2 * Math.max(5_000, now.phase === 'running' ? now.elapsedMs : 0, ...ends);
   return (
     <main class="wide" data-phase={now.phase}>
       <header class="row apart">
@@ -184,7 +189,7 @@ function App() {
         <li class="accepted">units sold a second</li>
         <li class="over">sold beyond the stock</li>
         <li class="fault">the fault lasts</li>
-        <li class="recovered">answers again</li>
+        <li class="recovered">recovered, since the fault began</li>
         <li class="sold">sold out</li>
       </ul>
       <div class="lanes">

@@ -24,13 +24,11 @@ interface TrackProps {
   readonly label: string;
 }
 
-const ROWS = 7;
-/** Share of the plot below the finish line. */
-const BELOW = 0.42;
+const ROWS = 5;
 const FONT = 12;
 /** Above the plot. */
-const LABELS = { rows: 3, height: 14 };
-const HEIGHT = 122;
+const LABELS = { rows: 3, height: 13 };
+const HEIGHT = 118;
 const dark = matchMedia('(prefers-color-scheme: dark)');
 const token = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -124,7 +122,9 @@ function optionsOf(props: { readonly current: TrackProps }, width: number): uPlo
     ticks: { show: false },
     gap: 2,
   };
-  const above = () => props.current.scale.peak * 1.5;
+  const above = () => props.current.scale.peak * 1.1;
+  /** As a multiple of what is above: room for the blocks. */
+  const below = () => (props.current.scale.oversold > 0 ? 0.5 : 0.05);
   return {
     ...{
       width,
@@ -135,7 +135,7 @@ function optionsOf(props: { readonly current: TrackProps }, width: number): uPlo
     },
     scales: {
       x: { time: false, range: () => [0, props.current.scale.endMs / 1_000] },
-      y: { range: () => [(-above() * BELOW) / (1 - BELOW), above()] },
+      y: { range: () => [-above() * below(), above()] },
     },
     axes: [
       { ...axis, size: 17, space: 60, grid: { show: false }, values: (_, at) => at.map((s) => `${s} s`) },
