@@ -8,7 +8,7 @@ import { bestText, sentence, worstCheck } from '../bench/kit/report/words.ts';
 import type { Results } from '../bench/kit/results.ts';
 
 /** A phone shows it 358 px wide: its texts have 12 px there. Names and figures stand above their bars, which have the whole width. */
-const [width, rowHeight, top] = [480, 42, 36];
+const [width, rowHeight, top, margin] = [480, 42, 36, 10];
 const style = `svg{${palette.light}font:17px system-ui,sans-serif;background:var(--paper)}text{fill:var(--ink)}.soft{fill:var(--soft)}.bad{fill:var(--bad)}
 .ok{fill:var(--blue)}.best{fill:var(--pale)}.wrong{fill:var(--wrong)}@media(prefers-color-scheme:dark){svg{${palette.dark}}}`;
 
@@ -36,8 +36,9 @@ export function chartFile(results: Results): string {
 `;
   });
   const height = top + rows.length * rowHeight + 6;
-  const steps = plan.ladder === null ? '' : ` at ${plan.ladder.lead} ${plan.ladder.axis}; pale: at its best`;
-  return html`<svg xmlns="http://www.w3.org/2000/svg" width="${width}" viewBox="0 0 ${width} ${height}" role="img" aria-labelledby="t"><title id="t">${sentence(results)}</title><style>${new Markup(style)}</style>
+  const steps =
+    plan.ladder === null ? '' : ` at ${plan.ladder.lead} ${plan.ladder.axis}; behind: at its best`;
+  return html`<svg xmlns="http://www.w3.org/2000/svg" width="${width + 2 * margin}" viewBox="-${margin} 0 ${width + 2 * margin} ${height}" role="img" aria-labelledby="t"><title id="t">${sentence(results)}</title><style>${new Markup(style)}</style>
 <text class="soft" y="18">${title}${steps}</text>
 ${bars}</svg>
 `.text;

@@ -61,8 +61,10 @@ const legend = (kinds: readonly string[], metrics: readonly MetricInfo[]): Marku
 const sign = (kind: 'pass' | 'fail' | 'unknown', text: string): Markup =>
   html`<span class="audit ${kind}">${{ pass: '✓', fail: '✗', unknown: '?' }[kind]} ${text}</span>`;
 
-/** Correctness beside a bar: a sign and a word, so that color is not needed. */
-function audit(row: SummaryRow, results: Results): Markup {
+/** Correctness beside a bar: a sign and a word, so that color is not needed. @param value the bar; 0: it shows nothing that is correct */
+function audit(row: SummaryRow, results: Results, value?: number): Markup {
+  if (value === 0 && row.verdict === 'pass')
+    return sign('unknown', `no ${results.layout.leadText.split(' a second')[0]}`);
   const wrong = worstCheck(row, results) || 'audit failed';
   if (row.verdict === 'pass')
     return row.unsafe ? sign('unknown', 'not seen to fail') : sign('pass', 'audit passed');
@@ -92,7 +94,7 @@ export function rankingBars(drawn: Drawn, key: string): Markup {
     ];
     if (value !== undefined) marks.push(['fill p0', 0, value.median], ['whisker', value.low, value.high]);
     return {
-      ...{ row, rank: rankText(row), marks, sign: audit(row, results) },
+      ...{ row, rank: rankText(row), marks, sign: audit(row, results, value?.median) },
       text: value === undefined ? '–' : figure(value.median, unit),
       beside: beside.filter((text) => text !== '').join(' · '),
     };
@@ -101,7 +103,7 @@ export function rankingBars(drawn: Drawn, key: string): Markup {
   if (rows.some(({ toBaseline }) => toBaseline !== null))
     notes.push(`×: multiple of ${plan.baseline} in the same round.`);
   if (plan.ladder !== null && rows.some(({ best }) => best !== null))
-    notes.push(`Paler: at the number of ${axisOf(results, plan.ladder.axis).title} that is best for it.`);
+    notes.push(`Behind: at the number of ${axisOf(results, plan.ladder.axis).title} that is best for it.`);
   return html`${chart('ranking', bars, null, drawn)}<p class="note">${notes.join(' ')}</p>`;
 }
 

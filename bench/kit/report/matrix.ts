@@ -34,6 +34,8 @@ function gridCell({ tone, word, figure, text, picture }: MatrixCell, target: str
 }
 
 const width = 720;
+/** Around a picture. */
+const margin = 8;
 /** Texts have 11 px and more on a phone, where the picture is 358 px wide. */
 const lane = { width: 500, height: 28, bar: 16, legend: 28 };
 
@@ -51,13 +53,18 @@ export function pictureFile({ columns, rows }: Matrix, name: string, column: str
 /** Places of the grid's parts, for a picture of `width`; its texts have 12 px on a phone, where it is half as wide. */
 const grid = { left: 316, head: 396, row: 32, font: 24, legend: 44 };
 
-/** A whole matrix as an SVG file: in each cell the initial of its verdict, on the color of its tone, with a legend above. */
+/** A whole matrix as an SVG file: in each cell the initial of its verdict, on its color, with a legend above; empty: not tried. */
 export function gridFile({ title, columns, rows }: Matrix): string {
   const column = Math.floor((width - grid.left) / columns.length);
   const tones = new Map(rows.flatMap(({ cells }) => cells.map(({ word, tone }) => [word, tone] as const)));
   const words = [...tones].filter(([word]) => word !== '–').sort(([a], [b]) => a.localeCompare(b));
+  /** After a word of the same tone, a word has a color of its own. */
+  const isOther = ([, tone]: readonly string[], n: number) => words.findIndex((one) => one[1] === tone) < n;
+  const kinds = new Map(words.map((one, n) => [one[0], isOther(one, n) ? 'other' : one[1]]));
   const square = (x: number, y: number, word: string): Markup =>
-    html`<rect class="${tones.get(word) ?? 'none'}" x="${x + 1}" y="${y + 1}" width="${column - 2}" height="${grid.row - 2}" rx="3"/><text x="${x + column / 2}" y="${y + 24}" text-anchor="middle">${word[0]!.toUpperCase()}</text>`;
+    word === '–'
+      ? nothing
+      : html`<rect class="${kinds.get(word) ?? ''}" x="${x + 1}" y="${y + 1}" width="${column - 2}" height="${grid.row - 2}" rx="3"/><text x="${x + column / 2}" y="${y + 24}" text-anchor="middle" class="on ${kinds.get(word) ?? ''}">${word[0]!.toUpperCase()}</text>`;
   const legend = words.map(
     ([word], n) => html`${square(n * 182, 2, word)}<text x="${n * 182 + column + 6}" y="26">${word}</text>`,
   );
@@ -70,9 +77,9 @@ export function gridFile({ title, columns, rows }: Matrix): string {
     const y = top + n * grid.row;
     return html`<text x="${grid.left - 8}" y="${y + 24}" text-anchor="end">${name}</text>${cells.map(({ word }, at) => square(grid.left + at * column, y, word))}`;
   });
-  const css = `svg{${palette.light}font:${grid.font}px system-ui,sans-serif;background:var(--paper)}text{fill:var(--ink)}.good{fill:var(--goodband)}.fair{fill:var(--fairband)}.bad{fill:var(--badband)}.none{fill:var(--fill)}@media(prefers-color-scheme:dark){svg{${palette.dark}}}`;
+  const css = `svg{${palette.light}font:${grid.font}px system-ui,sans-serif;background:var(--paper)}text{fill:var(--ink)}.good{fill:var(--goodband)}.fair{fill:var(--fairband)}.bad{fill:var(--badband)}.other{fill:var(--bad)}.on{fill:var(--ink)}.on.other{fill:var(--paper)}@media(prefers-color-scheme:dark){svg{${palette.dark}}}`;
   const height = top + rows.length * grid.row + 4;
-  return `${html`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" role="img" aria-label="${title}"><style>${new Markup(css)}</style>${legend}${heads}${lines}</svg>`.text}
+  return `${html`<svg xmlns="http://www.w3.org/2000/svg" viewBox="${-margin} ${-margin} ${width + 2 * margin} ${height + 2 * margin}" role="img" aria-label="${title}"><style>${new Markup(css)}</style>${legend}${heads}${lines}</svg>`.text}
 `;
 }
 
@@ -103,7 +110,7 @@ function lanesPicture({ endMs, band, exclusive, lanes }: Lanes, head = nothing):
     (s) => html`<text x="${x(s * 1_000)}" y="${bottom + 15}" text-anchor="middle">${s} s</text>`,
   );
   const words = lanes.map(({ name, spans }) => `${name} held ${spans.length} times`).join(', ');
-  return html`<svg xmlns="http://www.w3.org/2000/svg" width="${lane.width}" viewBox="0 0 ${lane.width} ${bottom + 20}" role="img" aria-label="${words}">${head}${lanesLegend(exclusive, lanes)}<rect class="band" x="${x(band[0])}" y="${lane.legend}" width="${Math.max(2, x(band[1]) - x(band[0]))}" height="${bottom - lane.legend}"/>${rows}${ticks}</svg>`;
+  return html`<svg xmlns="http://www.w3.org/2000/svg" width="${lane.width + 2 * margin}" viewBox="${-margin} ${-margin} ${lane.width + 2 * margin} ${bottom + 20 + 2 * margin}" role="img" aria-label="${words}">${head}${lanesLegend(exclusive, lanes)}<rect class="band" x="${x(band[0])}" y="${lane.legend}" width="${Math.max(2, x(band[1]) - x(band[0]))}" height="${bottom - lane.legend}"/>${rows}${ticks}</svg>`;
 }
 
 function lanesLegend(exclusive: boolean, lanes: Lanes['lanes']): Markup {

@@ -96,7 +96,7 @@ const report: ReportLayout = {
   lead: 'several-processes.perSecond',
   leadText: 'grants a second under contention from several processes',
   noun: 'lock',
-  passed: 'never admitted two holders',
+  passed: 'never admitted two holders, without faults',
   columns: [
     ...['solo.perSecond', 'one-process.perSecond'],
     ...several('perSecond', 'handOffP50Ms', 'waitP99Ms', 'requests', 'order'),
