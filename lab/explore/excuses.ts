@@ -92,6 +92,7 @@ export class Excuses {
     this.#excuseOnTheWay();
     this.#excuseReleasedLate();
     this.#excusePaidLate();
+    this.#excuseCancelled();
     const lost = new Set<string>();
     for (const [id, { invokedUs, completedUs, result, orderId, outcome }] of this.#history.entries()) {
       if (completedUs === null) continue;
@@ -162,6 +163,17 @@ export class Excuses {
       for (const { id, ...one } of this.#history)
         if (one.op === 'purchase' && one.result === 'fail' && one.saleId === saleId && one.userId === userId)
           if (one.completedUs! >= dueUs && one.invokedUs <= completedUs!) this.forget(id);
+    }
+  }
+
+  /** An attempt whose order another request of its customer found, and cancelled, may still be in progress, and end as `busy`. */
+  #excuseCancelled(): void {
+    for (const { op, result, orderId, saleId, userId, ...cancel } of this.#history) {
+      const isNamed = this.#history.some((one) => one.outcome === 'replayed' && one.orderId === orderId);
+      if (op !== 'cancel' || result !== 'ok' || !isNamed) continue;
+      for (const { id, ...one } of this.#history)
+        if (one.outcome === 'busy' && one.op === 'purchase' && one.saleId === saleId && one.userId === userId)
+          if (one.invokedUs <= cancel.completedUs! && one.completedUs! >= cancel.invokedUs) this.forget(id);
     }
   }
 
