@@ -5,7 +5,7 @@ import { failureOf } from '../../src/service/pipeline.ts';
 import type { AttemptOutcome, HistoryRecord } from '../history.ts';
 import { resultOf, unanswered } from '../history.ts';
 import { Excuses, nowUs, placedUs } from './excuses.ts';
-import type { ExploredProcess } from './process.ts';
+import { type ExploredProcess, type Target, usesRedis } from './process.ts';
 import type { Action, Operation } from './workload.ts';
 
 /** How an action ended. */
@@ -19,13 +19,13 @@ export class Clients {
   /** Answers that came before the commit of their order: with CONFIRM=accepted they may be lost with Redis. */
   readonly #ahead = new Set<number>();
   readonly excuses: Excuses;
+  /** Whether an answer may come before the commit. */
   readonly #isAhead: boolean;
   readonly #onDefect: (error: unknown, doing: string) => void;
 
-  /** @param isAhead whether an answer may come before the commit */
-  constructor(isAhead: boolean, onDefect: (error: unknown, doing: string) => void) {
-    this.#isAhead = isAhead;
-    this.excuses = new Excuses(this.history, this.#ahead);
+  constructor(target: Target, onDefect: (error: unknown, doing: string) => void) {
+    this.#isAhead = target.confirm === 'accepted';
+    this.excuses = new Excuses(this.history, this.#ahead, usesRedis(target));
     this.#onDefect = onDefect;
   }
 

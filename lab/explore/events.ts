@@ -26,8 +26,8 @@ export interface World {
   isUp(owner: string): boolean;
   /** The event of a request, an answer, a link or the like, which is made when it becomes possible first. */
   readonly known: Map<object, Event>;
-  /** Called when a store has executed a request. */
-  executed(link: Link, request: Request): Promise<void>;
+  /** Called when Postgres has executed a statement. */
+  afterStatement(link: Link, name: string): Promise<void>;
 }
 
 /** Makes the event of an object. Its age is when it became possible first. */
@@ -94,7 +94,7 @@ function ofLink(at: World, link: Link, found: Event[]): void {
 function delivery(at: World, link: Link, request: Request): Event {
   return madeOn(at, link, request, `→ ${request.name}`, 1, async () => {
     await at.network.execute(link);
-    await at.executed(link, request);
+    if (link.place.store === 'postgres') await at.afterStatement(link, request.name);
   });
 }
 

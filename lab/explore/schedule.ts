@@ -15,7 +15,7 @@ import { ofTimers, ofWorld, type World } from './events.ts';
 import { twinOf } from './extras.ts';
 import type { Fault } from './faults.ts';
 import { Invariants } from './invariants.ts';
-import { type Link, Network, type Place, type Request } from './network.ts';
+import { type Link, Network, type Place } from './network.ts';
 import { Answered, isOperation, operate, twinsOf } from './operations.ts';
 import { type ExploredProcess, portsOf, startParts, type Target, usesRedis } from './process.ts';
 import { Receiver } from './receiver.ts';
@@ -102,7 +102,7 @@ export class Schedule implements World {
   constructor(plan: Plan, servers: ExploreServers) {
     this.plan = plan;
     this.servers = servers;
-    this.clients = new Clients(plan.confirm === 'accepted', (error, doing) => this.defect(doing, error));
+    this.clients = new Clients(plan, (error, doing) => this.defect(doing, error));
     this.invariants = new Invariants(servers.sql, (what) => this.found(what));
     const places = new Map<number, Place>();
     for (let n = 0; n < plan.processes; n++) {
@@ -351,12 +351,7 @@ export class Schedule implements World {
     this.found('the schedule does not become quiet');
   }
 
-  async executed(link: Link, { name, bytes }: Request): Promise<void> {
-    if (link.place.store === 'redis') {
-      const released = name === 'script sale/apply-change' ? RELEASED.exec(bytes.toString()) : null;
-      if (released !== null) this.clients.excuses.released(released[1]!);
-      return;
-    }
+  async afterStatement(link: Link, name: string): Promise<void> {
     if (this.servers.postgres.isOpen(link)) return; // its transaction is not over
     if (this.plan.hasExtras && !READS.test(name)) this.invariants.isDue = true;
     if (PLACES.test(name)) await this.noteCommitted();
@@ -391,9 +386,6 @@ export class Schedule implements World {
 /** Statements that change nothing that is compared. */
 const READS =
   /^(SELECT|BEGIN|SET|ROLLBACK|loaded-in|read-for|due-|sold-out|lock-|outbox-|wait-for|(INSERT|UPDATE) redis_epochs)/;
-
-/** The order of a release, among the arguments of lua/sale/apply-change.lua. */
-const RELEASED = /\r\nrelease\r\n\$\d+\r\n[^\r]+\r\n\$\d+\r\n([^\r]+)/;
 
 /** Statements that may commit an order. */
 const PLACES = /^(COMMIT|WITH|place-|commit-orders|sell|insert|take)/;
