@@ -76,7 +76,7 @@ export const shownStates = {
 
 const GROUPS: readonly (readonly [title: string, ...states: SaleState[]])[] = [
   ['Now', 'open'],
-  ['Coming up', 'scheduled', 'paused'],
+  ['Coming up or paused', 'scheduled', 'paused'],
   ['Sold out or ended', 'sold-out', 'ended'],
 ];
 

@@ -30,7 +30,7 @@ it('a list has parts, and in each what opens or ends next comes first; a paused 
   const groups = groupedSales(listed).map(([title, sales]) => [title, ...sales.map(({ id }) => id)]);
   expect(groups).toEqual([
     ['Now', 4, 5, 7],
-    ['Coming up', 2, 6, 8],
+    ['Coming up or paused', 2, 6, 8],
     ['Sold out or ended', 3, 9],
   ]);
   expect(groupedSales([sale(1, 'open')]).map(([title]) => title)).toEqual(['Now']);

@@ -135,7 +135,7 @@ describe('the waitlist of a sold-out sale', () => {
     expect(state.entry).toMatchObject({ place: null });
     expect(says()).toBe('Others were faster');
     event(1);
-    expect(says()).toBe('It is your turn');
+    expect(says()).toBe('You are next: a unit is free');
   });
 
   it('may hold the units: their order is found', () => {

@@ -163,7 +163,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.reload();
       await page.waitForSelector('text=You are next');
       await cancel(service.url, orderId);
-      await shows(page, 'text=It is your turn');
+      await shows(page, 'text=You are next: a unit is free');
       await page.click('button.primary');
       await page.waitForSelector('text=Your order is reserved');
       expect(await ordersOf(id)).toEqual(['pending']);
@@ -237,7 +237,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
             'text=Join the waitlist',
           );
           await after(() => page.click('text=Join the waitlist'), 'text=You are on the waitlist');
-          await after(() => cancel(service.url, String(orderId)), 'text=It is your turn');
+          await after(() => cancel(service.url, String(orderId)), 'text=You are next: a unit is free');
           await after(() => page.click('button.primary'), 'text=Your order is reserved');
           await after(() => page.click('text=(demo)'), 'text=Your order is paid');
           const mine = (await call(`${service.url}/sales/${id}/orders?userId=${NAME}`)).body;

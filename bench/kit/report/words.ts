@@ -39,7 +39,10 @@ const acrossMatrices = ({ matrices = [] }: Results): string[] =>
 function audited(results: Results): string {
   const { summary, layout } = results;
   const rows = compared(summary).filter(({ verdict }) => verdict !== null);
-  const cells = cellsIn(rows).map((cell) => rows.filter((row) => row.cell === cell));
+  const all = cellsIn(rows).map((cell) => rows.filter((row) => row.cell === cell));
+  // What did nothing at the leading step shows nothing that is correct.
+  const idle = all.filter((own) => own.some(({ values }) => values[layout.lead]?.median === 0));
+  const cells = all.filter((own) => !idle.includes(own));
   const safe = cells.filter((own) => own.every(({ unsafe }) => !unsafe));
   const passed = safe.filter((own) => own.every(({ verdict }) => verdict === 'pass')).length;
   const unsafe = cells.filter((own) => !safe.includes(own));
@@ -52,6 +55,7 @@ function audited(results: Results): string {
       : `${own[0]?.cell} failed, as it must${found === undefined ? '' : ` (${found})`}`;
   });
   if (safe.length > 0) parts.unshift(`${passed} of ${what} ${layout.passed ?? 'passed every check'}`);
+  for (const [row] of idle) parts.push(`${row!.cell} had no ${layout.leadText.split(' a second')[0]}`);
   return parts.length === 0 ? '' : `${parts.join('; ')}.`;
 }
 

@@ -25,7 +25,12 @@ export function LaneRow({ lane, race, scale }: LaneProps) {
       <div class="left">
         <p class="numeral">{left < 0 ? `−${count(-left)}` : count(left)}</p>
         <p class="label">{left < 0 ? 'sold, not in stock' : `of ${count(units)} units left`}</p>
-        <Bar label={`Units sold by ${strategy}`} value={units - left} max={units} />
+        <Bar
+          label={`Units left of ${strategy}`}
+          value={left < 0 ? units : left}
+          max={units}
+          isStock={left >= 0}
+        />
       </div>
       <Track lane={lane} race={race} scale={scale} label={trackLabel(lane, race)} />
       <dl class="answers">

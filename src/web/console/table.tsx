@@ -31,7 +31,7 @@ const COLUMNS: readonly (readonly [title: string, key: (row: Row) => number | st
   ['Sold', ({ sale }) => sale.sold],
   ['Sells now', ({ rates }) => rates.at(-1) ?? -1],
   ['Left', ({ sale }) => sale.remaining],
-  ['Value', ({ sale }) => sale.sold * sale.priceCents],
+  ['Ordered', ({ sale }) => sale.sold * sale.priceCents],
   ['Next', ({ next }) => (next === null ? Number.NEGATIVE_INFINITY : -Date.parse(next))],
 ];
 
@@ -193,7 +193,7 @@ function SaleRow({ sale, state, rates, next }: Row) {
         <span class="label"> of {count(stock)} left</span>
         <Bar label={`Units left of ${name}`} value={remaining} max={stock} isStock />
       </td>
-      <td class="value" title="Units sold, at the price of now">
+      <td class="value" title="Units sold, paid or not, at the price of now">
         {money(sold * priceCents, currency)}
       </td>
       <td class="next">

@@ -83,11 +83,7 @@ export function waitlistMessage(
   // With `waitlist: hold` an order follows.
   if (entry !== null && entry.namedAt !== null && entry.orderId === null)
     return isFree
-      ? [
-          'good',
-          'It is your turn',
-          'What you waited for is free. Buy it now, before others do: it is not reserved.',
-        ]
+      ? ['good', 'You are next: a unit is free', 'Buy it now, before others do: it is not reserved.']
       : [
           'warn',
           'Others were faster',

@@ -19,9 +19,14 @@ export function YourOrder({ saleState, ...view }: View & { saleState: SaleState 
   const has = order !== null && isActive(order);
   const isListed = saleState === 'sold-out' && entry !== null && entry.place !== null && !isBusy(state);
   const listed = has || isListed || isBusy(state) ? null : waitlistMessage(state, saleState);
+  const said = listed !== null && attempt.kind === 'idle' && <Said message={listed} />;
+  const isNamed = entry !== null && entry.namedAt !== null; // above the button that it is about
   return (
     <section ref={section} class="card stack your" aria-label="Your order">
-      <Live>{order !== null && !has && <Closed state={state} order={order} />}</Live>
+      <Live>
+        {order !== null && !has && <Closed state={state} order={order} />}
+        {isNamed && said}
+      </Live>
       {has ? (
         <>
           <Placed {...view} order={order} />
@@ -41,7 +46,7 @@ export function YourOrder({ saleState, ...view }: View & { saleState: SaleState 
         {state.isUncommitted && attempt.kind !== 'refused' && (
           <Notice tone="warn" title="Your order is being confirmed" />
         )}
-        {listed !== null && attempt.kind === 'idle' && <Said message={listed} />}
+        {!isNamed && said}
         <Progress {...view} />
         {failure !== null && <Notice tone="bad" title={failure} />}
       </Live>

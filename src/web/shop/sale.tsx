@@ -80,7 +80,7 @@ function Countdown({ sale, state }: { sale: Sale; state: SaleState }) {
   const until = isComing ? sale.startsAt : state === 'ended' ? null : sale.endsAt;
   const at = until ?? sale.endsAt ?? sale.startsAt!;
   const isOver = state === 'ended';
-  const label = until !== null ? (isComing ? 'Opens in' : 'Ends in') : isOver ? 'On sale until' : 'Opened';
+  const label = until !== null ? (isComing ? 'Opens in' : 'Ends in') : isOver ? 'Ended' : 'Opened';
   return (
     <div class="countdown">
       <p class="label">
