@@ -51,6 +51,12 @@ const RELEASES = /^ROLLBACK TO/;
 const WAITING = `SELECT pid, 'lock' AS what FROM pg_locks WHERE NOT granted`;
 const REPLICATING = `SELECT pid, 'commit' FROM pg_stat_get_activity(NULL) WHERE wait_event = 'SyncRep'`;
 
+const CIRCLE = `
+  WITH RECURSIVE waits (pid, other) AS (
+    SELECT pid, unnest(pg_blocking_pids(pid)) FROM unnest($1::int[]) AS pid
+    UNION SELECT pid, unnest(pg_blocking_pids(other)) FROM waits
+  ) SELECT pid FROM waits WHERE pid = other`;
+
 export class PostgresBackends {
   readonly #control: PostgresControl;
   readonly #idle = new Map<string, Connection[]>();
@@ -272,6 +278,15 @@ export class PostgresBackends {
       }
       await new Promise((resolve) => real.setImmediate(resolve));
     }
+  }
+
+  /** Cancels the last of the statements that wait for each other, if there are any, as Postgres would after `deadlock_timeout`. */
+  async breakCircle(): Promise<void> {
+    const pids = [...this.#running.keys()].map(({ connection }) => connection!.pid);
+    const { rows } = await this.#control.sql.query<{ pid: number }>(CIRCLE, [pids]);
+    const isInIt = ({ connection }: PostgresBackend) => rows.some(({ pid }) => pid === connection!.pid);
+    const last = [...this.#running.keys()].findLast(isInIt);
+    if (last !== undefined) await this.cancel(last.link);
   }
 
   /** What waits, by the id of its process: for a lock, or a commit for the standby. */
