@@ -234,7 +234,9 @@ function resolver(
     const open = (reason: string) => ({ step: { ...step, reason: `${step.reason}, then ${reason}` }, epoch });
     // A retry that was not executed proves nothing: the first try may have taken a unit.
     if (second.step.kind === 'busy' || second.step.kind === 'unanswered') return open(second.step.reason);
-    if (step === RESERVED_ELSEWHERE && kind !== 'reserved') return open(kind);
+    // With CONFIRM=accepted, what is reserved in a Redis that was left is committed when the address leads back.
+    const mayComeBack = isAhead(context) && epoch !== null && epoch !== second.epoch;
+    if ((step === RESERVED_ELSEWHERE || mayComeBack) && kind !== 'reserved') return open(kind);
     return (await isCurrent(attempt.saleId, first, second)) ? second : open(STALE.reason);
   }
 
