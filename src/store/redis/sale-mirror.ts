@@ -19,7 +19,7 @@ import type { Sale, SoldOut } from '../../domain/sale.ts';
 import { homeSegment } from '../../domain/segments.ts';
 import type { OrderTable } from '../postgres/orders.ts';
 import type { RedisStore } from './connection.ts';
-import type { RedisEpochs } from './epochs.ts';
+import type { FoundServer, RedisEpochs } from './epochs.ts';
 import { lastCopies } from './last-copy.ts';
 import {
   callsFor,
@@ -105,7 +105,14 @@ export function createSaleMirror(
   const epochOf = async (saleId: number) => (await findCopy(saleId)).epoch;
   const { invalidate, ...lastCopy } = lastCopies(redis, epochs, orders, keys);
 
-  /** @returns the reply of lua/sale/apply-change.lua; null: the sale is not in Redis */
+  /** @returns `elsewhere`: the reply came over another connection, perhaps from a copy of this Redis, which has the same epoch */
+  async function inCopy<R>(saleId: number, send: (epoch: number) => Promise<R>): Promise<R | 'elsewhere'> {
+    const copy = await findCopy(saleId);
+    const reply = await send(copy.epoch);
+    return epochs.isStill(keys(saleId).state, copy) ? reply : 'elsewhere';
+  }
+
+  /** @returns the reply of lua/sale/apply-change.lua; null: the sale is not in Redis; `elsewhere`: see `inCopy` */
   async function applyToOrder(
     change: 'release' | 'take' | 'record' | 'revive' | 'transfer',
     order: Attempt,
@@ -114,9 +121,10 @@ export function createSaleMirror(
     const { saleId, userId, orderId, quantity } = order;
     const counter = segments > 0 ? String(homeSegment(userId, segments)) : 'remaining';
     const ids = [change, userId, orderId, counter] as const;
-    const how = [await epochOf(saleId), quantity, toUserId] as const;
-    const reply = await applyChange(...unitKeys(keys(saleId)), ...ids, ...how);
-    return reply < 0 ? null : reply;
+    const reply = await inCopy(saleId, (epoch) =>
+      applyChange(...unitKeys(keys(saleId)), ...ids, epoch, quantity, toUserId),
+    );
+    return reply !== 'elsewhere' && reply < 0 ? null : reply;
   }
 
   return {
@@ -128,6 +136,10 @@ export function createSaleMirror(
     checkEpochs: () => epochs.check(),
     /** The copy of a sale that this process uses now; null: it is not known, or not connected. */
     copyOf,
+    /** The same, found if it is not known. @throws when it cannot be determined now */
+    findCopy,
+    /** Whether a reply came from this copy: over the same connection. */
+    isStill: (saleId: number, copy: FoundServer) => epochs.isStill(keys(saleId).state, copy),
     /**
      * Loads the sale from Postgres unless it is loaded.
      * @param seen replaces the copy of which this is a digest, unless it has a reservation or anything has happened in it since
@@ -290,13 +302,13 @@ export function createSaleMirror(
       if (loadedIn !== null && loadedIn !== (await epochOf(saleId))) return 'elsewhere';
       const reply =
         change.change === 'restock'
-          ? await this.restock(saleId, change.units, change.id)
+          ? await inCopy(saleId, (epoch) => this.restock(saleId, change.units, change.id, epoch))
           : await applyToOrder(
               change.change,
               { ...change, quantity: change.units },
               change.change === 'transfer' ? change.toUserId : '',
             );
-      return reply === null ? 'not-loaded' : 'applied';
+      return reply === null ? 'not-loaded' : reply === 'elsewhere' ? reply : 'applied';
     },
     /**
      * Takes the units for an expired order and its customer, in one step, before Postgres commits its revival.
@@ -305,7 +317,7 @@ export function createSaleMirror(
      */
     async revive(order: Attempt) {
       const reply = await applyToOrder('revive', order);
-      return reply === null ? null : (['refused', 'taken', 'has-units'] as const)[reply]!;
+      return typeof reply !== 'number' ? null : (['refused', 'taken', 'has-units'] as const)[reply]!;
     },
     /**
      * Adds units, those of a restock once, or takes free ones: see lua/sale/restock.lua.

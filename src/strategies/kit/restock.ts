@@ -55,7 +55,8 @@ async function cut(
   units: number,
   key: IdempotencyKey | null,
 ): Promise<RestockResult | 'not-loaded'> {
-  const epoch = await mirror.epoch(saleId); // before the transaction, which would wait for a second connection
+  const copy = await mirror.findCopy(saleId); // before the transaction, which would wait for a second connection
+  const { epoch } = copy;
   let isCut = false;
   let isDone = false;
   const undo = async () => {
@@ -75,7 +76,9 @@ async function cut(
       if (rows[0] === undefined) return restocked(null);
       const isCurrent = (rows[0].loadedIn ?? epoch) === epoch;
       const taken = isCurrent ? await mirror.restock(saleId, units, '', epoch) : null;
-      if (taken === null) return { commit: false, value: 'not-loaded' };
+      const isElsewhere = taken !== null && !mirror.isStill(saleId, copy);
+      if (isElsewhere && taken !== 0) await undo();
+      if (taken === null || isElsewhere) return { commit: false, value: 'not-loaded' };
       if (taken === 0) return restocked('below-sold');
       isCut = true;
       const effect = restocked(await context.sales.restock(saleId, units, false, client));
