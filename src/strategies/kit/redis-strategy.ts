@@ -234,14 +234,17 @@ function resolver(
     const open = (reason: string) => ({ step: { ...step, reason: `${step.reason}, then ${reason}` }, epoch });
     // A retry that was not executed proves nothing: the first try may have taken a unit.
     if (second.step.kind === 'busy' || second.step.kind === 'unanswered') return open(second.step.reason);
-    // With CONFIRM=accepted, what is reserved in a Redis that was left is committed when the address leads back.
-    const mayComeBack = isAhead(context) && epoch !== null && epoch !== second.epoch;
-    if ((step === RESERVED_ELSEWHERE || mayComeBack) && kind !== 'reserved') return open(kind);
+    const mayComeBack = step === RESERVED_ELSEWHERE || (isAhead(context) && isInAnother(first, second));
+    if (mayComeBack && kind !== 'reserved') return open(kind);
     return (await isCurrent(attempt.saleId, first, second)) ? second : open(STALE.reason);
   }
 
   return { tryOnce, tryAgain };
 }
+
+/** Whether a retry was in another Redis. With CONFIRM=accepted, what is reserved in one that was left is committed when the address leads back. */
+const isInAnother = (first: Tried, second: Tried): boolean =>
+  first.epoch !== null && first.epoch !== second.epoch;
 
 /** Whether the commands of an unanswered try can no longer take effect. */
 async function isOver(
