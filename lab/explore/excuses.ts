@@ -148,7 +148,8 @@ export class Excuses {
       const untilUs = this.#isMirrored ? Number.POSITIVE_INFINITY : pay.completedUs!;
       for (const { id, ...one } of this.#history) {
         if (one.op !== 'purchase' || one.saleId !== saleId || (one.completedUs ?? 0) < dueUs) continue;
-        const isLost = this.#ahead.has(id) && !this.#committedUs.has(one.orderId!);
+        const isLate = one.invokedUs >= pay.invokedUs;
+        const isLost = isLate && this.#ahead.has(id) && !this.#committedUs.has(one.orderId!);
         const isRefused = one.result === 'fail' && one.userId === userId && one.invokedUs <= untilUs;
         if (isLost || isRefused) this.forget(id);
       }
