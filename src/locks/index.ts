@@ -13,7 +13,15 @@ import type { CallersRedis, PostgresPool } from './callers.ts';
 import type { RedisClient } from './clients.ts';
 import { type LockHooks, observed } from './hooks.ts';
 import { type Lock, LockSetupError } from './lock.ts';
-import { checkedOptions, checkNames, type LockDefaults, LockOptionsError, MAX_MS } from './options.ts';
+import {
+  checkedOptions,
+  checkNames,
+  DEFAULT_TTL_MS,
+  DEFAULT_WAIT_MS,
+  type LockDefaults,
+  LockOptionsError,
+  MAX_MS,
+} from './options.ts';
 import * as postgresAdvisory from './postgres-advisory.ts';
 import * as postgresRow from './postgres-row.ts';
 import * as redis from './redis.ts';
@@ -61,12 +69,8 @@ const SETTINGS = ['ttlMs', 'waitMs', 'onError', 'onAcquire', 'onEnd'];
 /** Before anything is opened. @param own names of the options besides those of every lock @throws LockOptionsError */
 function checkSettings(given: LockSettings, ...own: string[]): void {
   checkNames('options', given, [...own, ...SETTINGS]);
-  const { ttlMs, waitMs } = given;
-  checkedOptions(
-    'defaults',
-    { ...(ttlMs !== undefined && { ttlMs }), ...(waitMs !== undefined && { waitMs }) },
-    1,
-  );
+  const { ttlMs = DEFAULT_TTL_MS, waitMs = DEFAULT_WAIT_MS } = given;
+  checkedOptions('defaults', { ttlMs, waitMs }, 1);
 }
 
 const isClient = (given: unknown): boolean =>

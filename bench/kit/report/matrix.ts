@@ -58,7 +58,7 @@ export function gridFile({ title, columns, rows }: Matrix): string {
   const column = Math.floor((width - grid.left) / columns.length);
   const tones = new Map(rows.flatMap(({ cells }) => cells.map(({ word, tone }) => [word, tone] as const)));
   const words = [...tones].filter(([word]) => word !== '–').sort(([a], [b]) => a.localeCompare(b));
-  /** After a word of the same tone, a word has a color of its own. */
+  /** After a word of the same tone, a word has another color. */
   const isOther = ([, tone]: readonly string[], n: number) => words.findIndex((one) => one[1] === tone) < n;
   const kinds = new Map(words.map((one, n) => [one[0], isOther(one, n) ? 'other' : one[1]]));
   const square = (x: number, y: number, word: string): Markup =>
