@@ -1,8 +1,9 @@
 /** A service with separate stores and a proxy to each store, for fault injection. */
-import { mkdir, rm } from 'node:fs/promises';
+import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { freePort } from '../src/local/server-process.ts';
 import type { Shop, StrategyFault } from './faults/strategy-fault.ts';
+import { removeFolder } from './kit/temporary-folder.ts';
 import { TcpProxy } from './proxy.ts';
 import type { LabOptions } from './servers/lab-servers.ts';
 import { openLabServers } from './servers/open.ts';
@@ -64,7 +65,7 @@ async function open(
     closers.push(() => part[Symbol.asyncDispose]());
     return part;
   };
-  closers.push(() => rm(folder, { recursive: true, force: true }));
+  closers.push(() => removeFolder(folder));
   await mkdir(folder, { recursive: true, mode: 0o755 });
   const redis = use(await openLabServers('redis', redisOptions(options)));
   signal.throwIfAborted();

@@ -4,13 +4,12 @@
  * SHOW=1 prints the figures.
  */
 import { spawnSync } from 'node:child_process';
-import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { HistoryRecord } from '../lab/history.ts';
 import { adminHeaders, post } from '../lab/kit/http.ts';
-import { temporaryFolder } from '../lab/kit/temporary-folder.ts';
+import { removeFolder, temporaryFolder } from '../lab/kit/temporary-folder.ts';
 import { users } from './support/client.ts';
 import { longestPauseMs } from './support/failover.ts';
 import { commandsOf, execute, root, standIns, text } from './support/samples.ts';
@@ -54,7 +53,7 @@ beforeAll(async () => {
   if (problem === null) old = path.join(folder, 'stampede-new');
   else if (!NO_REGISTRY.test(problem.message)) throw problem;
 }, 900_000);
-afterAll(() => rm(folder, { recursive: true, force: true, maxRetries: 10 }));
+afterAll(() => removeFolder(folder));
 
 /** Customers of a sale, who come until `end`. Each repeats a request, at the services that are live in turn, until the answer is final. */
 function shop(sale: TestSale, live: readonly string[]) {

@@ -1,6 +1,6 @@
 /** What the kit provides to a suite: stores, folders, a signal, and a log function. */
-import { access, rm } from 'node:fs/promises';
-import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
+import { access } from 'node:fs/promises';
+import { removeFolder, temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { type BenchStores, openStores, type StoresOptions } from '../../lab/servers/stores.ts';
 import { serviceEntry } from '../../lab/service.ts';
 
@@ -32,7 +32,7 @@ export async function openEnvironment(
     },
     async [Symbol.asyncDispose]() {
       await (await stores?.catch(() => null))?.[Symbol.asyncDispose]();
-      await rm(scratch, { recursive: true, force: true });
+      await removeFolder(scratch);
     },
   };
 }

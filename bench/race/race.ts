@@ -4,13 +4,12 @@
  *
  * All lanes share the machine with the load: a race shows correctness, outages and recovery. It does not measure speed.
  */
-import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isActive } from '../../lab/audit/check.ts';
 import type { StrategyFault } from '../../lab/faults/strategy-fault.ts';
 import type { HistoryRecord } from '../../lab/history.ts';
-import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
+import { removeFolder, temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { reasonOf } from '../../lab/kit/text.ts';
 import { SaleTrial } from '../../lab/sale-trial.ts';
 import { noShedding } from '../../lab/service.ts';
@@ -232,7 +231,7 @@ export class Race {
 
   async #close(): Promise<void> {
     await Promise.all(this.#entrants.splice(0).map(({ shop }) => shop[Symbol.asyncDispose]()));
-    if (this.#folder !== null) await rm(this.#folder, { recursive: true, force: true });
+    if (this.#folder !== null) await removeFolder(this.#folder);
     this.#folder = null;
   }
 

@@ -4,7 +4,6 @@
  */
 import { createHash } from 'node:crypto';
 import { chmodSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
-import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Redis } from 'ioredis';
@@ -12,7 +11,7 @@ import pg from 'pg';
 import { serviceUrlOf } from '../../src/local/postgres-roles.ts';
 import { startRedisServer } from '../../src/local/redis-server.ts';
 import { scriptText } from '../../src/locks/adapters/scripts.ts';
-import { temporaryFolder } from '../kit/temporary-folder.ts';
+import { removeFolder, temporaryFolder } from '../kit/temporary-folder.ts';
 import { buildClock } from '../servers/open.ts';
 import { MIGRATED, startPostgres } from '../servers/postgres-folder.ts';
 import { PostgresBackends } from './postgres-backends.ts';
@@ -130,7 +129,7 @@ export async function openServers(): Promise<AllServers> {
     of: ({ isSynchronous }) => together(isSynchronous ? synchronous : plain, redis),
     async [Symbol.asyncDispose]() {
       await Promise.all([plain, synchronous, redis].map((server) => server.end()));
-      await rm(folder, { recursive: true, force: true, maxRetries: 10 });
+      await removeFolder(folder);
     },
   };
 }

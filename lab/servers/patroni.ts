@@ -8,7 +8,7 @@
  * A leader that does not reach etcd for `retry_timeout` stops accepting writes; the others elect one of them when its lease, `ttl`, is over.
  */
 import { existsSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
-import { chown, mkdir, rm, writeFile } from 'node:fs/promises';
+import { chown, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import pg from 'pg';
 import { chooseAccount } from '../../src/local/server-account.ts';
@@ -16,7 +16,7 @@ import { freePort, launch, type ServerProcess } from '../../src/local/server-pro
 import { migrate } from '../../src/service/startup.ts';
 import { eventually } from '../kit/eventually.ts';
 import { findProgram } from '../kit/processes.ts';
-import { temporaryFolder } from '../kit/temporary-folder.ts';
+import { removeFolder, temporaryFolder } from '../kit/temporary-folder.ts';
 import { TcpProxy } from '../proxy.ts';
 import { withPostgres } from './stores.ts';
 import { untilServes } from './until-serves.ts';
@@ -52,7 +52,7 @@ export async function openPatroni() {
     await Promise.all(nodes.map((node) => node.kill()));
     await Promise.all(processes.map((one) => one.kill()));
     await Promise.all(nodes.map(({ link }) => link.close()));
-    await rm(folder, { recursive: true, force: true });
+    await removeFolder(folder);
   };
   try {
     const etcd = await startEtcd(folder);

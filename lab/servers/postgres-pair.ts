@@ -4,14 +4,14 @@
  *   services ──▶ [proxy] primary ──replication──▶ [proxy] ──▶ standby ◀── [proxy] ◀── services
  */
 import { execFile } from 'node:child_process';
-import { appendFile, mkdir, rm, writeFile } from 'node:fs/promises';
+import { appendFile, mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import type { PostgresServer } from '../../src/local/postgres-server.ts';
 import { migrate } from '../../src/service/startup.ts';
 import { eventually } from '../kit/eventually.ts';
-import { temporaryFolder } from '../kit/temporary-folder.ts';
+import { removeFolder, temporaryFolder } from '../kit/temporary-folder.ts';
 import { TcpProxy } from '../proxy.ts';
 import { startPostgres } from './postgres-folder.ts';
 import { withPostgres } from './stores.ts';
@@ -97,7 +97,7 @@ export async function openPostgresPair(options: PairOptions) {
       await Promise.all([...pools.values()].map((pool) => pool.end()));
       await Promise.all([link, toPrimary, toStandby].map((one) => one.close()));
       await Promise.all([primary.kill(), standby.kill()]);
-      if (options.folder === undefined) await rm(folder, { recursive: true, force: true });
+      if (options.folder === undefined) await removeFolder(folder);
     },
   };
 }

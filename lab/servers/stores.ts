@@ -3,12 +3,11 @@
  * trial has a new database and a Redis without a key of Stampede. On a given server the bench deletes only what it made,
  * and `stampede:*` keys that the user agreed to lose.
  */
-import { rm } from 'node:fs/promises';
 import { Cluster, Redis } from 'ioredis';
 import pg from 'pg';
 import { parseRedisUrl } from '../../src/config/urls/redis.ts';
 import { type LocalStores, startLocalStores } from '../../src/local/stores.ts';
-import { temporaryFolder } from '../kit/temporary-folder.ts';
+import { removeFolder, temporaryFolder } from '../kit/temporary-folder.ts';
 import { reasonOf } from '../kit/text.ts';
 
 export interface StoresOptions {
@@ -33,7 +32,7 @@ export async function openStores(options: StoresOptions) {
   const stop = async (): Promise<void> => {
     await local?.stop();
     if (keep && postgres) say(`the local stores are kept in ${folder}`);
-    else await rm(folder, { recursive: true, force: true });
+    else await removeFolder(folder);
   };
   try {
     local = await startLocalStores({ folder, postgres, redis, say });

@@ -1,3 +1,6 @@
+import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest';
@@ -8,6 +11,8 @@ import {
   type SettleWait,
   settle as settleAll,
 } from '../../lab/audit/reader.ts';
+import { removeFolder, temporaryFolder } from '../../lab/kit/temporary-folder.ts';
+import { startPostgres } from '../../lab/servers/postgres-folder.ts';
 import { openStores, type StoresOptions } from '../../lab/servers/stores.ts';
 import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { openRedis } from '../../src/store/redis/connection.ts';
@@ -231,3 +236,22 @@ describe('stores for trials', () => {
     expect(await redis.keys('*')).toEqual([]);
   });
 });
+
+it.runIf(process.platform === 'linux')(
+  'a folder goes with the shared memory of its killed Postgres',
+  async () => {
+    const folder = await temporaryFolder('stampede-test-killed-');
+    const server = await startPostgres({ folder });
+    const segments = async () =>
+      (await readFile('/proc/sysvipc/shm', 'utf8')).split('\n').map((line) => line.trim().split(/\s+/)[1]);
+    const [, id] = (await readFile(path.join(folder, 'data/postmaster.pid'), 'utf8'))
+      .split('\n')[6]!
+      .trim()
+      .split(/\s+/);
+    await server.kill();
+    expect(await segments()).toContain(id);
+    await removeFolder(folder);
+    expect(existsSync(folder)).toBe(false);
+    await expect.poll(segments).not.toContain(id); // backends end a moment later
+  },
+);

@@ -1,11 +1,12 @@
 /** Temporary folders, services in separate processes, and the processes that still run. */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, realpathSync, renameSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, realpathSync, renameSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterEach, expect } from 'vitest';
+import { removeFolder } from '../../lab/kit/temporary-folder.ts';
 import { withPostgres } from '../../lab/servers/stores.ts';
 import { sendSignal } from '../../src/local/processes.ts';
 
@@ -69,7 +70,7 @@ afterEach(async ({ task }) => {
   const orphans = left.flatMap(processesOn);
   for (const pid of orphans) sendSignal(pid, 'SIGKILL');
   if (task.result?.state === 'fail') for (const folder of left) keep(folder);
-  else for (const folder of left) rmSync(folder, { recursive: true, force: true, maxRetries: 10 });
+  else for (const folder of left) await removeFolder(folder);
   expect(orphans, 'processes left by the test').toEqual([]);
 });
 

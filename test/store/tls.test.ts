@@ -1,11 +1,11 @@
 /** TLS to both stores, on servers whose certificates the test makes. A process is needed where NODE_EXTRA_CA_CERTS is. */
 import { spawnSync } from 'node:child_process';
-import { chmod, chown, copyFile, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, chown, copyFile, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { Redis } from 'ioredis';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
+import { removeFolder, temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { startPostgres } from '../../lab/servers/postgres-folder.ts';
 import { SERVICE_ROLE, serviceUrlOf } from '../../src/local/postgres-roles.ts';
 import type { PostgresServer } from '../../src/local/postgres-server.ts';
@@ -125,7 +125,7 @@ describe.skipIf(missing !== null)(`TLS to the stores ${missing ?? ''}`, () => {
   });
   afterAll(async () => {
     await Promise.all([postgres?.kill(), redis?.kill()]);
-    await rm(folder, { recursive: true, force: true });
+    await removeFolder(folder);
   });
 
   it('sells a unit over encrypted connections alone, and goes on after both servers were restarted', async () => {

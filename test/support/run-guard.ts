@@ -6,7 +6,7 @@
  */
 import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
-import { rm } from 'node:fs/promises';
+import { removeFolder } from '../../lab/kit/temporary-folder.ts';
 import { identify, stopProcesses } from '../../src/local/processes.ts';
 
 const folder = process.argv[2]!;
@@ -44,4 +44,4 @@ const left = () =>
 
 for await (const _ of process.stdin);
 for (let round = 0; round < ROUNDS; round++) await stopProcesses(left(), 'SIGTERM', STOP_MS);
-await rm(folder, { recursive: true, force: true, maxRetries: 10 });
+await removeFolder(folder);

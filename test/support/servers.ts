@@ -1,11 +1,11 @@
 /** Servers that a test may kill, freeze and start again on their ports. */
-import { copyFile, mkdtemp, rm } from 'node:fs/promises';
+import { copyFile, mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
+import { removeFolder, temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { type RedisCluster, startRedisCluster } from '../../lab/servers/cluster.ts';
 import { MIGRATED, startPostgres } from '../../lab/servers/postgres-folder.ts';
 import type { PostgresBinaries } from '../../src/local/postgres-binaries.ts';
@@ -23,7 +23,7 @@ export async function openCluster(): Promise<RedisCluster> {
     ...cluster,
     async [Symbol.asyncDispose]() {
       await cluster[Symbol.asyncDispose]();
-      await rm(folder, { recursive: true, force: true });
+      await removeFolder(folder);
     },
   };
 }
@@ -77,7 +77,7 @@ export class OwnRedis implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.kill();
-    await rm(this.#folder, { recursive: true, force: true });
+    await removeFolder(this.#folder);
   }
 }
 
@@ -164,7 +164,7 @@ export class OwnPostgres implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.kill();
-    await rm(this.#folder, { recursive: true, force: true });
+    await removeFolder(this.#folder);
   }
 }
 

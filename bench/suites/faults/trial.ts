@@ -1,11 +1,12 @@
 /** Runs one fault against one lock: three client processes, servers of its own, and the history of each client. */
-import { mkdir, rm } from 'node:fs/promises';
+import { mkdir } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { LockCell } from '../../../lab/clients/lock-cells.ts';
 import { LockClients } from '../../../lab/clients/lock-clients.ts';
 import { type LockFault, type Scene, TTL_MS } from '../../../lab/faults/fault.ts';
 import { nowNs } from '../../../lab/kit/monotonic.ts';
 import { seededRandom } from '../../../lab/kit/random.ts';
+import { removeFolder } from '../../../lab/kit/temporary-folder.ts';
 import { TcpProxy } from '../../../lab/proxy.ts';
 import { openLabServers } from '../../../lab/servers/open.ts';
 import { findValkey } from '../../../lab/servers/valkey.ts';
@@ -62,7 +63,7 @@ export async function runLockTrial(clients: Clients, order: LockOrder): Promise<
   const ttlMs = fault.leaseMs ?? TTL_MS;
   await mkdir(folder, { recursive: true });
   // Declared first, so that it goes last: the servers write into the folder until they end.
-  await using _ = { [Symbol.asyncDispose]: () => rm(folder, { recursive: true, force: true }) };
+  await using _ = { [Symbol.asyncDispose]: () => removeFolder(folder) };
   const replicas = lock.servers === 'redis-replica' ? 2 : fault.name === 'split-brain' ? 1 : 0;
   const group = fault.group ?? null;
   const program = lock.servers === 'valkey' ? await findValkey() : null;
