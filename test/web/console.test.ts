@@ -124,7 +124,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       page.on('response', (response) => response.status() === 404 && missing.push(response.url()));
       const listed = () => page.locator('.order-line b').allTextContents();
       const search = page.getByLabel('Search orders by a part of their customer or number');
-      await says(page, 'Postgres is away.');
+      await says(page, 'Postgres or Redis does not answer in time.');
       await page.unroute(`**/sales/${id}/orders?*`);
       await says(page, '2 for $10.00');
       expect([await listed(), await page.locator('.notice').count()]).toEqual([['dan', 'bob', 'ann'], 0]);
@@ -274,7 +274,10 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await expect.poll(isFocused).toBe('Keys two');
       await page.keyboard.press('/');
       await page.keyboard.type(' ann');
-      await says(page, 'No sale matches. Customers are found in an open sale, under Orders.');
+      await says(
+        page,
+        'No sale matches. Customers, and orders by their short numbers, are found in an open sale, under Orders.',
+      );
       await page.keyboard.press('Escape');
       await page.keyboard.type(String(orderId));
       await page.keyboard.press('Enter');
@@ -311,6 +314,25 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
         .toBe(1);
       await inspect(page);
     });
+  });
+
+  it('gathers the kinds of work that a store stops', async () => {
+    const degraded = ['expiry', 'refunds', 'waitlist'].map((what) => ({ what, detail: 'query timeout' }));
+    const health = { now: Date.now(), stores: { postgres: 'query timeout', redis: 'ok' }, degraded };
+    const answer = { contentType: 'text/event-stream', body: `data: ${JSON.stringify(health)}\n\n` };
+    await visit(
+      browser,
+      `${service.url}/console`,
+      async (page) => {
+        await says(page, 'Postgres does not answer');
+        await says(page, '3 kinds of work are behind');
+        await page.getByText('expiry, refunds, waitlist').click();
+        await says(page, 'Some waitlists have not moved up');
+        await inspect(page);
+      },
+      {},
+      (page) => page.route('**/console/events', (route) => route.fulfill(answer)),
+    );
   });
 
   it('shows the tasks that fail with their errors, retries one and discards another', async () => {

@@ -55,7 +55,7 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
       await page.goto(await sell(2));
       await press(page, token);
       await page.waitForSelector('text=Your order is reserved');
-      await page.waitForSelector('text=You cannot pay on this page');
+      await page.waitForSelector('text=Pay in the way that the shop offers');
       expect(await page.locator('text=(demo)').count()).toBe(0);
       await inspect(page);
       await page.route('**/sales/*/orders', async (route) => {

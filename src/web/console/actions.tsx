@@ -57,7 +57,9 @@ export function succeeded(title: string, at = param('open')): void {
 /** @param why a sentence, or the answer */
 export function failed(title: string, why: string | Answer<unknown>): void {
   const lost = 'No response came. Check the figures before you try again.';
-  const text = typeof why === 'string' ? why : why.kind === 'lost' ? lost : (failureOf(why) ?? '');
+  const isBusy = typeof why !== 'string' && why.kind === 'problem' && why.slug === 'busy';
+  const failure = typeof why === 'string' ? why : why.kind === 'lost' ? lost : (failureOf(why) ?? '');
+  const text = isBusy ? `${failure} Nothing was changed.` : failure;
   result.value = { at: param('open'), tone: 'bad', title, text };
 }
 

@@ -12,6 +12,9 @@ import { asAdmin } from './token.ts';
 const ADVICE: Readonly<Record<string, string>> = {
   expiry:
     'Some orders past their payment window were not closed. The log has the error; the next pass retries them.',
+  refunds:
+    'Some orders of sales that the shop refunds are not closed yet. The log has the error; the next pass retries them.',
+  waitlist: 'Some waitlists have not moved up. The log has the error; the next pass retries them.',
   'reservation-reaper':
     'Abandoned reservations are pending. Check Redis and Postgres, then run npm run reconcile -- --check.',
   'mirror-outbox': 'Redis lacks changes of Postgres. It receives them when it responds again.',
@@ -46,35 +49,63 @@ function workText(): string {
 
 const TasksLink = () => <a href={hrefOf({ ...CLOSED, open: 'tasks' })}>Show the failed tasks</a>;
 
+type Degraded = Health['degraded'][number];
+
+const Advice = ({ what, detail }: Degraded) => (
+  <>
+    {ADVICE[what] ?? 'See docs/how-to/recover.md.'} {what === 'receivers' && <TasksLink />}
+    <p>
+      <code>{detail}</code>
+    </p>
+  </>
+);
+
+/** A store that is down stops many kinds of work: they are one notice. */
+const MANY = 3;
+
+function Behind({ all, isDown }: { all: readonly Degraded[]; isDown: boolean }) {
+  if (all.length < MANY)
+    return all.map((one) => (
+      <Notice key={one.what} tone="warn" title={`Degraded: ${one.what}`}>
+        <Advice {...one} />
+      </Notice>
+    ));
+  return (
+    <Notice tone="warn" title={`${all.length} kinds of work are behind`}>
+      {isDown && 'They go on once the stores answer.'}
+      <details>
+        <summary>{all.map(({ what }) => what).join(', ')}</summary>
+        {all.map((one) => (
+          <div key={one.what}>
+            <strong>{one.what}</strong>: <Advice {...one} />
+          </div>
+        ))}
+      </details>
+    </Notice>
+  );
+}
+
 /** What is wrong, with advice. */
 export function Troubles() {
+  const down = Object.entries(health.value?.stores ?? {}).filter(([, state]) => state !== 'ok');
   return (
     <Live>
-      {Object.entries(health.value?.stores ?? {})
-        .filter(([, state]) => state !== 'ok')
-        .map(([name, state]) => (
-          <Notice key={name} tone="bad" title={`${nameOf(name)} does not answer`}>
-            Purchases that need it get 503; no order is lost. Once it runs and can be reached, the service
-            connects again.
-            <p>
-              <code>{state}</code>
-            </p>
-          </Notice>
-        ))}
+      {down.map(([name, state]) => (
+        <Notice key={name} tone="bad" title={`${nameOf(name)} does not answer`}>
+          Customers see that the shop is busy; no order is lost. Once it runs and can be reached, the service
+          connects again.
+          <p>
+            <code>{state}</code>
+          </p>
+        </Notice>
+      ))}
       {(health.value?.work?.unmatched ?? 0) > 0 && (
         <Notice tone="warn" title="Payments changed no order">
           <code>GET /payments/unmatched</code> lists them with the reason. See docs/how-to/recover.md,
           “StampedePaymentsUnmatched”.
         </Notice>
       )}
-      {health.value?.degraded.map(({ what, detail }) => (
-        <Notice key={what} tone="warn" title={`Degraded: ${what}`}>
-          {ADVICE[what] ?? 'See docs/how-to/recover.md.'} {what === 'receivers' && <TasksLink />}
-          <p>
-            <code>{detail}</code>
-          </p>
-        </Notice>
-      ))}
+      <Behind all={health.value?.degraded ?? []} isDown={down.length > 0} />
     </Live>
   );
 }

@@ -42,8 +42,11 @@ export function useList<T>(path: string, filter: Readonly<Record<string, string>
 }
 
 /** Why a request failed; null: it did not. */
-export const failureOf = (answer: Answer<unknown>): string | null =>
-  answer.kind === 'ok' ? null : answer.kind === 'problem' ? answer.detail : 'No response came.';
+export function failureOf(answer: Answer<unknown>): string | null {
+  if (answer.kind === 'ok') return null;
+  if (answer.kind === 'lost') return 'No response came.';
+  return answer.slug === 'busy' ? 'Postgres or Redis does not answer in time.' : answer.detail;
+}
 
 /** Reads at once, when `what` is another, and then from time to time while the page is visible. */
 export function usePoll(read: () => Promise<void>, what: string): void {
@@ -58,7 +61,7 @@ export function usePoll(read: () => Promise<void>, what: string): void {
 export const Unread = ({ failure, what }: { failure: string | null; what: string }) =>
   failure && (
     <Notice tone="bad" title={`The ${what} cannot be read`}>
-      {failure}
+      {failure} The page tries again; what it shows is from before.
     </Notice>
   );
 

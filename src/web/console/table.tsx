@@ -13,7 +13,8 @@ import { asAdmin } from './token.ts';
 /** How many samples a sparkline shows: a minute. */
 const SPARK = 30;
 
-const NO_MATCH = 'No sale matches. Customers are found in an open sale, under Orders.';
+const NO_MATCH =
+  'No sale matches. Customers, and orders by their short numbers, are found in an open sale, under Orders.';
 
 interface Row {
   readonly sale: Sale;
@@ -119,8 +120,10 @@ function Search({ first }: { first: Row | undefined }) {
         id="search"
         maxLength={200}
         dir="auto"
-        placeholder="Name, number, order   /"
-        aria-label="Search sales by name or number, or an order by its number"
+        placeholder="Name, number, order id"
+        aria-label="Search sales by name or number, or an order by its id"
+        aria-keyshortcuts="/"
+        title="Press / to search"
         value={param('search')}
         onInput={({ currentTarget }) => adjust({ search: currentTarget.value.trimStart() })}
       />
@@ -134,7 +137,7 @@ function Search({ first }: { first: Row | undefined }) {
 function Table({ rows }: { rows: readonly Row[] }) {
   const sort = param('sort');
   return (
-    <table>
+    <table class={failure.value === null ? '' : 'stale'}>
       <thead>
         <tr>
           {COLUMNS.map(([title]) => (

@@ -11,9 +11,13 @@ const WAITS: Readonly<Record<WaitReason, Message>> = {
   unknown: [
     'warn',
     'No response came, and your order may exist',
-    'A retry finds or places your order, and never buys twice. The page tries again',
+    'You never buy twice: a retry finds your order, or places it. The page tries again',
   ],
-  turn: ['good', 'You are in the waiting room', 'Keep this page open. It buys for you when your turn comes'],
+  turn: [
+    'good',
+    'You are in the waiting room',
+    'Units may sell out before. Keep this page open: it tries to buy for you when your turn comes',
+  ],
 };
 
 const ALL_TAKEN: Message = [

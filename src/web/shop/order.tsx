@@ -1,5 +1,5 @@
 /** The visitor's side of a sale: purchase, waiting, and the order with its payment. */
-import { useRef, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import type { SaleState } from '../../domain/sale.ts';
 import { clock, count, money, shortDate, span } from '../ui/format.ts';
 import { Field, Live, Notice, useKeptFocus } from '../ui/parts.tsx';
@@ -16,6 +16,10 @@ export function YourOrder({ saleState, ...view }: View & { saleState: SaleState 
   const failure = failureMessage(state.change);
   const section = useRef<HTMLElement>(null);
   useKeptFocus(section);
+  // On a phone what became of a press may be below the screen.
+  useEffect(() => {
+    if (attempt.kind !== 'idle') section.current?.lastElementChild?.scrollIntoView({ block: 'nearest' });
+  }, [attempt.kind]);
   const has = order !== null && isActive(order);
   const isListed = saleState === 'sold-out' && entry !== null && entry.place !== null && !isBusy(state);
   const listed = has || isListed || isBusy(state) ? null : waitlistMessage(state, saleState);
@@ -68,7 +72,7 @@ const isEarly = ({ codesFrom }: View['state']): boolean =>
 const inTurn = ({ waitlist, waitlistHoldS }: View['state']['sale']): string =>
   waitlist === 'hold'
     ? `In your turn, your units are reserved for you for ${span(waitlistHoldS!)}, while you pay`
-    : 'In your turn, this page tells you. Nothing is reserved: whoever buys first gets the unit';
+    : 'In your turn, this page says so. Nothing is reserved: whoever buys first gets the unit';
 
 type Selling = Exclude<SaleState, 'ended'>;
 
@@ -86,15 +90,11 @@ function stepOf(
       : maxPerOrder === 1
         ? 'One per customer'
         : `Up to ${maxPerOrder} per customer`;
-  const terms = [limit, `Reserved for ${span(paymentWindowS)}, while you pay in the next step`];
+  const terms = [limit, `Reserved for ${span(paymentWindowS)}, while you pay`];
   switch (saleState) {
     case 'scheduled':
       if (auth === 'jwt')
-        return [
-          'Enter the waiting room',
-          'Turns are drawn when the sale opens: being early is no advantage',
-          ...terms,
-        ];
+        return ['Enter the waiting room', 'Turns are random: being early is no advantage', ...terms];
       return [
         isEarly(state) ? 'Buy with your code' : 'Not open yet',
         `${isEarly(state) ? 'Without a code, wait here' : 'Keep this page open'}: you can buy as soon as the sale opens`,
@@ -133,6 +133,7 @@ function BuyForm({ saleState, ...view }: View & { saleState: Selling }) {
   const { state, dispatch } = view;
   const { sale, auth, codesFrom } = state;
   const isWaiting = isBusy(state) || state.waitlist === 'pending';
+  const isInTurn = state.attempt.kind === 'waiting' && state.attempt.why === 'turn';
   const isSoldOut = saleState === 'sold-out';
   // With tickets, a turn is drawn before the start, so visitors may enter early.
   const isComing = saleState === 'scheduled';
@@ -161,7 +162,7 @@ function BuyForm({ saleState, ...view }: View & { saleState: Selling }) {
       <div class="buy">
         {allowed > 1 && <Stepper {...view} {...{ most, units }} isFixed={isWaiting || !isOpen} />}
         <button type="submit" class={look} disabled={!isOpen} aria-disabled={isWaiting}>
-          {isWaiting ? 'One moment…' : label}
+          {isWaiting ? (isInTurn ? 'Waiting for your turn' : 'One moment…') : label}
         </button>
       </div>
       {/* A message takes their place. */}
@@ -201,12 +202,12 @@ const Waiting = ({ state, dispatch, place, quantity }: View & { place: number; q
   <div class="stack">
     <h2 tabIndex={-1}>You are on the waitlist</h2>
     <div>
-      <p class="soft">Your place{place === 1 && ': you are next'}</p>
+      <p class="soft">Your place in line</p>
       <p class="numeral">{count(place)}</p>
     </div>
     <p class="small soft">
-      You wait for {quantity === 1 ? 'one unit' : `${count(quantity)} units`}. {inTurn(state.sale)}. You keep
-      your place when you close this page: come back to see whether your turn has come.
+      You are waiting for {quantity === 1 ? 'one unit' : `${count(quantity)} units`}. {inTurn(state.sale)}.
+      You keep your place when you close this page: come back to see whether your turn has come.
     </p>
     <button type="button" disabled={state.waitlist === 'pending'} onClick={() => dispatch({ is: 'left' })}>
       Leave the waitlist
@@ -215,7 +216,7 @@ const Waiting = ({ state, dispatch, place, quantity }: View & { place: number; q
 );
 
 /** Their space is the same, so that the button does not move when a name is refused. */
-const NAME_HINT = 'Your order is kept under this name.';
+const NAME_HINT = 'No spaces. You find your order by this name.';
 const NAME_ERROR = 'Letters, digits and . _ : - only, no spaces.';
 
 function Customer({ state, dispatch }: View) {
@@ -285,7 +286,7 @@ function Progress({ state, dispatch }: View) {
             {text}
             <span aria-hidden="true">
               {' '}
-              in <b>{leftMs > 60_000 ? clock(leftMs) : `${Math.max(0, Math.ceil(leftMs / 1_000))} s`}</b>
+              in <b>{leftMs > 60_000 ? clock(leftMs) : `${Math.max(0, Math.ceil(leftMs / 1_000))}\u00a0s`}</b>
             </span>
             .
           </Notice>

@@ -40,8 +40,8 @@ function Reserved({ state, dispatch, order }: View & { order: Order }) {
           </button>
         ) : (
           <p class="notice">
-            You cannot pay on this page. Pay in the way that the shop offers, in time, and keep the order
-            number. The payment appears here when the shop has reported it.
+            Pay in the way that the shop offers, within this time, and name the order. This page shows when it
+            is paid.
           </p>
         )}
         <button type="button" class="quiet" disabled={isChanging} onClick={() => press('cancel')}>
@@ -52,11 +52,15 @@ function Reserved({ state, dispatch, order }: View & { order: Order }) {
   );
 }
 
-const Lines = ({ state: { sale }, order, total }: Pick<View, 'state'> & { order: Order; total: string }) => (
+const Lines = ({
+  state: { auth, sale },
+  order,
+  total,
+}: Pick<View, 'state'> & { order: Order; total: string }) => (
   <dl class="facts">
     {[
       ['Order', orderNumber(order.orderId)],
-      ['Name', order.userId],
+      ...(auth === 'jwt' ? [] : [['Name', order.userId] as const]), // with tokens it is none that the customer knows
       ['Units', `${count(order.quantity)} × ${money(order.priceCents, sale.currency)}`],
       [total, money(order.amountCents, sale.currency)],
     ].map(([term, text]) => (

@@ -79,15 +79,15 @@ function Countdown({ sale, state }: { sale: Sale; state: SaleState }) {
   const isComing = state === 'scheduled' && sale.startsAt !== null;
   const until = isComing ? sale.startsAt : state === 'ended' ? null : sale.endsAt;
   const at = until ?? sale.endsAt ?? sale.startsAt!;
-  const isOver = state === 'ended';
-  const label = until !== null ? (isComing ? 'Opens in' : 'Ends in') : isOver ? 'Ended' : 'Opened';
+  const isOver = until === null;
+  const label = isOver ? (state === 'ended' ? 'Ended' : 'Opened') : isComing ? 'Opens in' : 'Ends in';
   return (
-    <div class="countdown">
+    <div class={isOver ? 'countdown over' : 'countdown'}>
       <p class="label">
         {label} {!isOver && <span class="unseen">({shortDate(at)})</span>}
       </p>
       <p class="numeral" role="timer" aria-live="off">
-        {isOver ? shortDate(at) : until === null ? 'Now' : clock(Date.parse(until) - now.value)}
+        {isOver ? shortDate(at) : clock(Date.parse(until) - now.value)}
       </p>
       <p class="label" aria-hidden="true" hidden={isOver}>
         {shortDate(at)}
