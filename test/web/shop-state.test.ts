@@ -130,6 +130,9 @@ describe('the waitlist of a sold-out sale', () => {
     answered(state.tasks, 'join', entry(3));
     expect(state).toMatchObject({ waitlist: null, entry: { place: 3 } });
     expect(says()).toBeNull();
+    event(1);
+    expect(says()).toBe('A unit is free');
+    event(0);
     script({ place: [lost, entry(1), entry(null)], read: [unknownOrder] });
     pass(9_500);
     expect(state.entry).toMatchObject({ place: null });
@@ -385,9 +388,9 @@ it('says why', () => {
   expect(of('unauthorized')).toBe('Please sign in again');
   expect(of('other')).toBe('The request failed');
 
-  const wait = { kind: 'waiting', why: 'turn', detail: null, untilMs: 0 } as const;
+  const wait = { kind: 'waiting', why: 'turn', untilMs: 0 } as const;
   expect(waitMessage(wait, { ...state.sale, remaining: 0 })[1]).toBe('Every unit is taken at the moment');
-  expect(waitMessage({ ...wait, why: 'limit', detail: 'Slow down.' }, state.sale)[1]).toBe('Slow down');
+  expect(waitMessage({ ...wait, why: 'limit' }, state.sale)[1]).toContain('Too many requests');
 
   expect(closedMessage({ ...mine('refund-due'), paidAt: '2026' })[1]).toContain('will be refunded');
   expect(closedMessage(mine('refund-due'))[1]).toBe('Your payment came too late');

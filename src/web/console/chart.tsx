@@ -55,7 +55,8 @@ export function Chart({ title, values }: { title: string; values: Series }) {
   const text = shown[at] == null ? '–' : compact(shown[at]);
   const agoS = Math.round(((shown.length - 1 - at) * REFRESH_MS) / 1_000);
   const most = Math.max(0, ...shown.map((value) => value ?? 0));
-  const span = `last ${spanText(length * REFRESH_MS)}`;
+  const span = (samples: number) => `last ${spanText(samples * REFRESH_MS)}`;
+  const known = shown.filter((value) => value !== null).length;
   return (
     <figure class="chart">
       <figcaption class="row apart small">
@@ -65,16 +66,14 @@ export function Chart({ title, values }: { title: string; values: Series }) {
         </span>
         {most > 0 && (
           <span class="soft">
-            {span}, peak {compact(most)}
+            {span(length)}, peak {compact(most)}
           </span>
         )}
       </figcaption>
       {most > 0 ? (
         <Line {...{ values, length, label: `${title}: ${text}`, onPoint: (n) => (pointed.value = n) }} />
       ) : (
-        <p class="line small soft">
-          {shown.every((one) => one === null) ? 'No figures yet' : `No sales in the ${span}`}
-        </p>
+        <p class="line small soft">{known === 0 ? 'No figures' : `No sales in the ${span(known)}`}</p>
       )}
     </figure>
   );

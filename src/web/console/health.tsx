@@ -72,7 +72,7 @@ function Behind({ all, isDown }: { all: readonly Degraded[]; isDown: boolean }) 
     ));
   return (
     <Notice tone="warn" title={`${all.length} kinds of work are behind`}>
-      {isDown && 'They go on once the stores answer.'}
+      {isDown && 'They go on once Postgres and Redis answer.'}
       <details>
         <summary>{all.map(({ what }) => what).join(', ')}</summary>
         {all.map((one) => (
@@ -92,8 +92,8 @@ export function Troubles() {
     <Live>
       {down.map(([name, state]) => (
         <Notice key={name} tone="bad" title={`${nameOf(name)} does not answer`}>
-          Customers see that the shop is busy; no order is lost. Once it runs and can be reached, the service
-          connects again.
+          Customers see that the shop is busy, or that no response came; no order is lost. Once it runs and
+          can be reached, the service connects again.
           <p>
             <code>{state}</code>
           </p>

@@ -29,17 +29,19 @@ export const failure = signal<string | null>(null);
 export async function refreshSales(): Promise<void> {
   const answer = await asAdmin<readonly Sale[]>(`/sales?limit=${LONGEST}`);
   failure.value = failureOf(answer);
-  if (answer.kind !== 'ok') return;
-  readMs.value = nowMs();
-  sales.value = answer.body;
-  const sold = new Map(answer.body.map((sale) => [sale.id, sale.sold]));
+  if (answer.kind === 'ok') {
+    readMs.value = nowMs();
+    sales.value = answer.body;
+  }
+  const read = answer.kind === 'ok' ? answer.body : []; // a failed read is a gap
+  const sold = new Map(read.map((sale) => [sale.id, sale.sold]));
   const last = samples.value.at(-1);
   // A read after a change comes between two others: too soon to tell a rate.
   if (last && performance.now() - last.atMs < REFRESH_MS / 2) return;
   samples.value = [...samples.value, { atMs: performance.now(), sold }].slice(-SAMPLES - 1);
 }
 
-/** Units sold per second between two samples; null: the page was hidden, or the sale was not there. */
+/** Units sold per second between two samples; null: the page was hidden, a read failed, or the sale was not there. */
 function rates(
   soldIn: (sample: Sample, before: Sample) => readonly [now: number | undefined, before: number | undefined],
 ): Series {
@@ -58,6 +60,7 @@ export const ratesOf = (id: number): Series =>
 /** Of all sales together. */
 export const allRates = (): Series =>
   rates((sample, before) => {
+    if (sample.sold.size * before.sold.size === 0) return [undefined, undefined];
     const both = [...sample.sold].flatMap(([id, sold]) => {
       const soldBefore = before.sold.get(id);
       return soldBefore === undefined ? [] : [Math.max(0, sold - soldBefore)];

@@ -7,7 +7,11 @@ export type Message = readonly [tone: 'good' | 'warn' | 'bad' | 'plain', title: 
 
 const WAITS: Readonly<Record<WaitReason, Message>> = {
   busy: ['warn', 'The shop is very busy', 'You have not bought anything yet. The page tries again'],
-  limit: ['warn', 'Too many requests', 'You have not bought anything yet. The page tries again'],
+  limit: [
+    'warn',
+    'Too many requests come from you or your network',
+    'You have not bought anything yet. The page tries again',
+  ],
   unknown: [
     'warn',
     'No response came, and your order may exist',
@@ -16,7 +20,7 @@ const WAITS: Readonly<Record<WaitReason, Message>> = {
   turn: [
     'good',
     'You are in the waiting room',
-    'Units may sell out before. Keep this page open: it tries to buy for you when your turn comes',
+    'Keep this page open: it tries to buy for you, unless the units are gone, when your turn comes',
   ],
 };
 
@@ -27,10 +31,8 @@ const ALL_TAKEN: Message = [
 ];
 
 /** The time that is left follows it. */
-export function waitMessage({ why, detail }: Extract<Attempt, { kind: 'waiting' }>, sale: Sale): Message {
-  const [tone, title, text] = why === 'turn' && sale.remaining <= 0 ? ALL_TAKEN : WAITS[why];
-  return [tone, detail?.replace(/\.$/, '') ?? title, text];
-}
+export const waitMessage = ({ why }: Extract<Attempt, { kind: 'waiting' }>, sale: Sale): Message =>
+  why === 'turn' && sale.remaining <= 0 ? ALL_TAKEN : WAITS[why];
 
 /** Why a purchase was refused. */
 export function refusalMessage({ slug, detail, body }: Problem, { auth, sale, code }: State): Message {
@@ -93,6 +95,8 @@ export function waitlistMessage(
           'Others were faster',
           'Your turn came and the units are gone. Join again to wait for the next.',
         ];
+  if (entry?.place != null && isFree)
+    return ['good', 'A unit is free', 'You are on the waitlist, but it is not reserved for you: buy it now.'];
   return isReturned && isFree
     ? ['good', 'Back on sale', 'A unit came back. It goes to whoever buys first.']
     : null;

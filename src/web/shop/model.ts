@@ -27,11 +27,10 @@ export type WaitReason = 'busy' | 'limit' | 'unknown' | 'turn';
 
 export type Attempt =
   | { readonly kind: 'idle' | 'ticket' | 'proving' | 'ordering' }
-  /** @param detail what the service says is wrong @param untilMs by the server's clock */
+  /** @param untilMs by the server's clock */
   | {
       readonly kind: 'waiting';
       readonly why: WaitReason;
-      readonly detail: string | null;
       readonly untilMs: number;
     }
   /** @param problem of the refusal to show if there is no order; null: the visitor stopped */

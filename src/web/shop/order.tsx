@@ -216,7 +216,7 @@ const Waiting = ({ state, dispatch, place, quantity }: View & { place: number; q
 );
 
 /** Their space is the same, so that the button does not move when a name is refused. */
-const NAME_HINT = 'No spaces. You find your order by this name.';
+const NAME_HINT = 'No spaces. The shop knows you by this name.';
 const NAME_ERROR = 'Letters, digits and . _ : - only, no spaces.';
 
 function Customer({ state, dispatch }: View) {

@@ -40,8 +40,8 @@ function Reserved({ state, dispatch, order }: View & { order: Order }) {
           </button>
         ) : (
           <p class="notice">
-            Pay in the way that the shop offers, within this time, and name the order. This page shows when it
-            is paid.
+            Pay in the way that the shop offers, within this time, and quote the order number. This page shows
+            when the order is paid.
           </p>
         )}
         <button type="button" class="quiet" disabled={isChanging} onClick={() => press('cancel')}>

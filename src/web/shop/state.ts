@@ -280,12 +280,11 @@ function settle(state: State, answer: Failed, at: Moment): State {
 interface Pause {
   readonly why: WaitReason;
   readonly ms: number;
-  readonly detail?: string;
 }
 
-function pause(state: State, { why, ms, detail }: Pause, { nowMs }: Moment): State {
+function pause(state: State, { why, ms }: Pause, { nowMs }: Moment): State {
   if (ms <= 0) return request(state);
-  const waiting = { kind: 'waiting', why, detail: detail ?? null, untilMs: nowMs + ms } as const;
+  const waiting = { kind: 'waiting', why, untilMs: nowMs + ms } as const;
   return proceed(state, waiting, { do: 'wait', ms });
 }
 
@@ -297,7 +296,7 @@ function pauseAfter(answer: Failed, { jitterMs }: Moment): Pause | null {
     case 'busy':
       return { why: 'busy', ms };
     case 'too-many-requests':
-      return { why: 'limit', ms, detail: answer.detail };
+      return { why: 'limit', ms };
     case 'too-early':
       return { why: 'turn', ms: answer.retryMs ?? BUSY_MS };
     case 'unknown-outcome':
