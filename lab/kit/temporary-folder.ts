@@ -21,7 +21,7 @@ export async function temporaryFolder(prefix: string, within: string = tmpdir())
 export async function removeFolder(folder: string): Promise<void> {
   const found = await readdir(folder, { recursive: true }).catch(() => []);
   for (const path of found.filter((path) => path.endsWith('postmaster.pid'))) {
-    const lines = (await readFile(join(folder, path), 'utf8')).split('\n');
+    const lines = (await readFile(join(folder, path), 'utf8').catch(() => '')).split('\n');
     const id = lines[6]?.trim().split(/\s+/)[1];
     if (id !== undefined) await promisify(execFile)('ipcrm', ['-m', id]).catch(() => {}); // another one has removed it
   }

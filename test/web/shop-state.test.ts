@@ -385,9 +385,9 @@ it('says why', () => {
   expect(of('sale-not-open', { reason: 'scheduled' })).toBe('The sale is not open yet');
   expect(of('unauthorized')).toBe('Please sign in again');
   expect(of('other')).toBe('The request failed');
-
   const wait = { kind: 'waiting', why: 'turn', untilMs: 0 } as const;
   expect(waitMessage(wait, { ...state.sale, remaining: 0 })[1]).toBe('Every unit is taken at the moment');
+  expect(waitMessage({ ...wait, why: 'limit' }, state.sale)[1]).toContain('Too many requests');
 
   expect(closedMessage({ ...mine('refund-due'), paidAt: '2026' })[1]).toContain('will be refunded');
   expect(closedMessage(mine('refund-due'))[1]).toBe('Your payment came too late');
