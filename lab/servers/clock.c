@@ -1,6 +1,7 @@
 /*
  * Preloaded into a server: adds the milliseconds in the file STAMPEDE_CLOCK to the time of day; the monotonic clock stays. With
- * STAMPEDE_VIRTUAL_CLOCK the time of day is what that file says: microseconds since 1970, eight bytes.
+ * STAMPEDE_VIRTUAL_CLOCK the time of day is what that file says: microseconds since 1970, eight bytes; and no alarm goes off: Postgres
+ * would set one a microsecond ahead, find that it is not due by its clock, which does not move, and set the next, for ever.
  * Only system calls: the server's allocator asks for the time before it can serve malloc.
  */
 #define _GNU_SOURCE
@@ -74,4 +75,10 @@ time_t time(time_t *at) {
   clock_gettime(CLOCK_REALTIME, &now);
   if (at) *at = now.tv_sec;
   return now.tv_sec;
+}
+
+int setitimer(__itimer_which_t which, const struct itimerval *timer, struct itimerval *before) {
+  if (virtual_us() == NULL) return (int)syscall(SYS_setitimer, which, timer, before);
+  if (before) *before = (struct itimerval){0};
+  return 0;
 }

@@ -1,16 +1,19 @@
 /** The explorer: it is repeatable, finds what the control does wrong, and finds nothing in the others. */
 import { execFile } from 'node:child_process';
 import { readdirSync } from 'node:fs';
-import { rm } from 'node:fs/promises';
+import { rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { describe, expect, it } from 'vitest';
+import pg from 'pg';
+import { afterAll, describe, expect, it, onTestFinished } from 'vitest';
 import { nameOf } from '../../lab/explore/case.ts';
 import type { Target } from '../../lab/explore/process.ts';
 import type { Explore, Finding, FromExplorer } from '../../lab/explore/protocol.ts';
 import { startProgram } from '../../lab/kit/processes.ts';
-import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
+import { removeFolder, temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { buildClock } from '../../lab/servers/open.ts';
+import { startPostgres } from '../../lab/servers/postgres-folder.ts';
 import { opened } from '../support/opened.ts';
 
 interface Explored {
@@ -116,7 +119,7 @@ const MENDED: [what: string, strategy: string, Target['confirm'], lock: string, 
 /** Without a C compiler there are no virtual clocks. */
 const folder = await temporaryFolder('stampede-compiler-');
 const clock = await buildClock(folder);
-await rm(folder, { recursive: true });
+afterAll(() => removeFolder(folder));
 
 describe.skipIf(clock === null)('explore', { timeout: 600_000 }, () => {
   const [first, second] = [opened(() => Explorer.open()), opened(() => Explorer.open())];
@@ -155,6 +158,34 @@ describe.skipIf(clock === null)('explore', { timeout: 600_000 }, () => {
     expect(await explore('--schedules', '600', '--seed', '20000')).toMatch(
       /\n[\d,]+ schedules, [\d,]+ a second, 0 findings\n$/,
     );
+  });
+
+  it('ends no statement because real time passes', async () => {
+    const file = join(folder, 'now');
+    const isAt = async (seconds: number) => {
+      const microseconds = Buffer.alloc(8);
+      microseconds.writeBigInt64LE(BigInt(seconds) * 1_000_000n);
+      await writeFile(file, microseconds, { flag: seconds === 0 ? 'w' : 'r+' });
+    };
+    await isAt(0);
+    const environment = { LD_PRELOAD: clock!, STAMPEDE_VIRTUAL_CLOCK: file };
+    const server = await startPostgres({ folder: join(folder, 'postgres'), environment });
+    onTestFinished(() => server.stop());
+    const url = server.url('postgres');
+    const [holder, waiter] = [new pg.Client(url), new pg.Client(url)];
+    await Promise.all([holder.connect(), waiter.connect()]);
+    onTestFinished(() => Promise.all([holder.end(), waiter.end()]).then(() => {}));
+    await holder.query('SELECT pg_advisory_lock(1)');
+    await waiter.query(`SET statement_timeout = '1ms'`);
+    const waiting = waiter.query('SELECT pg_advisory_lock(1)').then(
+      () => 'locked',
+      (error) => error.message,
+    );
+    while ((await holder.query('SELECT FROM pg_locks WHERE NOT granted')).rowCount === 0);
+    await isAt(60);
+    await holder.query('SELECT count(*) FROM generate_series(1, 1000000)');
+    await holder.query('SELECT pg_advisory_unlock(1)');
+    expect(await waiting).toBe('locked');
   });
 
   it('ends its servers when the time is up in the middle of a schedule', async () => {
