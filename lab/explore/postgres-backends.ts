@@ -61,6 +61,7 @@ export class PostgresBackends {
   readonly #control: PostgresControl;
   readonly #idle = new Map<string, Connection[]>();
   readonly #names = new Map<string, string>();
+  readonly #waits: Prepared;
 
   /** The name under which a statement without one is prepared. */
   nameOf(text: string): string {
@@ -86,8 +87,6 @@ export class PostgresBackends {
   /** Receives the replies of statements that have waited. */
   answered: (link: Link, request: Request, reply: Reply) => Promise<void> = async () => {};
 
-  readonly #waits: Prepared;
-
   constructor(control: PostgresControl) {
     this.#control = control;
     const text = control.isSynchronous ? `${WAITING} UNION ALL ${REPLICATING}` : WAITING;
@@ -97,9 +96,7 @@ export class PostgresBackends {
   /** A connection for a link. @param startup the client's first message, with its parameters */
   async take(startup: Buffer): Promise<Connection> {
     const key = startup.toString('latin1');
-    const idle = this.#idle.get(key)?.pop();
-    if (idle !== undefined) return idle;
-    return Connection.open(this.#control.path, startup);
+    return this.#idle.get(key)?.pop() ?? Connection.open(this.#control.path, startup);
   }
 
   give(startup: Buffer, connection: Connection): void {
@@ -230,14 +227,20 @@ export class PostgresBackends {
 
   readonly #stopped = new Set<number>();
 
+  /** To be called before the server ends: a process that is stopped would outlive it. */
+  end(): void {
+    this.#stop = () => {};
+    for (const pid of this.#stopped) this.#goOn(pid);
+  }
+
   #goOn(pid: number): void {
     if (this.#stopped.delete(pid)) process.kill(pid, 'SIGCONT');
   }
 
-  #stop(pid: number): void {
+  #stop = (pid: number): void => {
     this.#stopped.add(pid);
     process.kill(pid, 'SIGSTOP');
-  }
+  };
 
   /**
    * Does what may end the wait of others, who then go on one after the other, in the order in which they began to wait. Several that wait

@@ -170,6 +170,7 @@ async function openPostgres({ folder, sockets, environment, isSynchronous }: Ope
   return {
     ...{ sql, backends, standby, databaseUrl: new URL(serviceUrlOf(url)), played: { worlds: 0 } },
     async end() {
+      backends.end();
       standby?.end();
       own.end();
       await sql.end();
