@@ -99,8 +99,8 @@ function delivery(at: World, link: Link, request: Request): Event {
 }
 
 /**
- * What the server ends by its clock: a statement that takes too long, and a transaction of a client that does nothing. The server's own
- * timers run by real time, in which a schedule is over before.
+ * What the server ends by its clock: a statement that takes too long, and a transaction of a client that does nothing. Its own timers do
+ * not run (lab/servers/clock.c).
  */
 function timeoutsOf(at: World, link: Link, found: Event[]): void {
   const { postgres } = at.servers;
