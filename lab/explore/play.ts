@@ -1,6 +1,6 @@
 /** Plays one world from its plan, and judges it. */
 import { audit } from '../audit/audit.ts';
-import { isActive, unitsOf } from '../audit/check.ts';
+import { isActive, type OrderRow, unitsOf } from '../audit/check.ts';
 import { linearityOf } from '../audit/consistency.ts';
 import { readNow } from '../audit/reader.ts';
 import type { AttemptOutcome } from '../history.ts';
@@ -245,7 +245,12 @@ async function wrongs(schedule: Schedule): Promise<readonly string[]> {
   for (const { n, workload } of plan.sales) {
     const orders = all.filter(({ saleId }) => saleId === n);
     if (clients.excuses.hasLostPostgres || workload.scripts.flat().some(isUnexplained)) continue;
-    if (orders.some(({ status }) => status === 'expired' || status === 'refund-due')) continue;
+    const { payments } = stores.get(n)!.postgres;
+    const revived = new Set(payments.filter(({ result }) => result === 'revived').map((one) => one.orderId));
+    // It expired, at a time that no request shows.
+    const hasExpired = ({ id, status }: OrderRow) =>
+      status === 'expired' || status === 'refund-due' || revived.has(id);
+    if (orders.some(hasExpired)) continue;
     const history = clients.history.filter(({ saleId }) => saleId === n);
     const { explains, step } = linearityOf(workload.stock, history, orders);
     if (explains === 'not all') found.push(`no order of the requests explains ${JSON.stringify(step)}`);

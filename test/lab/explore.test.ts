@@ -113,6 +113,7 @@ const MENDED: [what: string, strategy: string, Target['confirm'], lock: string, 
   ['a commit compares the limit of its customer', 'unique-key', 'durable', 'redis', 11],
   ['a unit that the waitlist holds is counted', 'for-update', 'durable', 'redis', 5],
   ['a code opens a sale to its customer alone, and with its group', 'group-commit', 'durable', 'redis', 16],
+  ['a late payment took a unit again, whose order had expired', 'unique-key', 'durable', 'redis', 31000093],
   ['a use of a code is counted when it is taken', 'group-commit', 'durable', 'redis', 5],
 ];
 
