@@ -112,6 +112,8 @@ it('is refused where Redis decides; a sale that holds already names customers th
   await cancel(url, first.body.orderId);
   await published(bench.stores);
   expect((await call(`${url}/sales/${sale.id}`)).body).toMatchObject({ remaining: 1 });
+  await patch(`${url}/sales/${sale.id}`, { paused: true });
+  expect((await patch(`${url}/sales/${sale.id}`, { paused: false })).body).toMatchObject({ remaining: 1 });
   // The search for customers to name leaves the unit free, too.
   const entry = async () => (await call(`${url}/sales/${sale.id}/waitlist/ben`)).body;
   await expect.poll(entry, { timeout: 30_000 }).toMatchObject({ namedAt: expect.any(String), orderId: null });

@@ -100,7 +100,7 @@ export const saleRoutes = {
       )
         throw uncheckable();
       refuseHold(strategy, body);
-      const sale = await sales.change(saleId, body as SaleChanges);
+      const sale = await sales.change(saleId, body as SaleChanges, strategy.mirror !== null);
       if (sale === null) throw unknownSale(saleId);
       if (typeof sale === 'string')
         throw new ProblemError('invalid-request', `Sale ${saleId} ${REFUSED_CHANGE[sale]}.`);

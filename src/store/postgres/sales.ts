@@ -90,9 +90,10 @@ export function saleTable(postgres: PostgresStore, currency: string, paymentWind
     },
     /**
      * Changes a sale, at once for every statement that locks its row afterwards.
+     * @param isMirrored whether Redis decides: units of a sale that goes on are then for all
      * @returns null when it does not exist; what `BOUNDS` says, and nothing was changed
      */
-    async change(saleId: number, changes: SaleChanges) {
+    async change(saleId: number, changes: SaleChanges, isMirrored = false) {
       const names = (Object.keys(CHANGEABLE) as (keyof typeof CHANGEABLE)[]).filter(
         (name) => changes[name] !== undefined,
       );
@@ -106,7 +107,7 @@ export function saleTable(postgres: PostgresStore, currency: string, paymentWind
         return await inTransaction(pool, async (client) => {
           // The version: `optimistic` compares it.
           const { rows } = await client.query<SaleColumns>(
-            `UPDATE sales SET version = version + 1${set} WHERE id = $1 RETURNING ${COLUMNS}`,
+            `UPDATE sales SET version = version + 1${set} WHERE id = $1${isMirrored ? ` AND ${MIRRORED}` : ''} RETURNING ${COLUMNS}`,
             values,
           );
           if (rows[0] === undefined) return { commit: false, value: null };
