@@ -122,7 +122,7 @@ export interface WaitlistEntry {
   readonly userId: string;
   readonly quantity: number;
   readonly joinedAt: string;
-  /** 1 is the first; null: the customer was named. */
+  /** 1 is the first; 1,001: after the first thousand; null: the customer was named. */
   readonly place: number | null;
   /** When as many units were free. */
   readonly namedAt: string | null;

@@ -203,6 +203,8 @@ export const limits = {
     turnMs: 600_000,
     /** Interval between searches for sales whose next customers are to be named. */
     everyMs: 5_000,
+    /** Places that are counted: a count costs as much as there are customers before. */
+    counted: 1_000,
   },
   /** Rows of the audit log that one pass appends, and the interval between passes. */
   auditBatch: 1_000,

@@ -24,7 +24,12 @@ export const waitlistEntrySchema = component('WaitlistEntry', {
   userId: z.string(),
   quantity: z.int().describe('Units that the customer waits for, all or none'),
   joinedAt: dateTime,
-  place: z.int().nullable().describe('1 is the first; null: the customer was named'),
+  place: z
+    .int()
+    .nullable()
+    .describe(
+      '1 is the first; 1,001: after the first thousand, who are counted; null: the customer was named',
+    ),
   namedAt: dateTime.nullable().describe('When as many units were free'),
   orderId: orderIdSchema
     .nullable()

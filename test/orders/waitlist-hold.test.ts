@@ -122,3 +122,18 @@ it('is refused where Redis decides; a sale that holds already names customers th
     .poll(() => judge(bench.stores.sql, bench.stores.redis, sale.id))
     .toMatchObject({ sold: 2, findings: [] });
 });
+
+it('counts the first thousand who wait', async () => {
+  const { url } = await bench.start({ STRATEGY: 'group-commit' });
+  const { id } = await createSale(url, 1);
+  await buy(url, id, 'ann');
+  await bench.stores.sql.query(
+    `INSERT INTO waitlist (sale_id, user_id) SELECT $1, 'customer-' || n FROM generate_series(1, 1500) AS n`,
+    [id],
+  );
+  const place = async (user: string) => (await call(`${url}/sales/${id}/waitlist/${user}`)).body.place;
+  expect(
+    await Promise.all(['customer-1', 'customer-1000', 'customer-1001', 'customer-1500'].map(place)),
+  ).toEqual([1, 1000, 1001, 1001]);
+  expect((await wait(url, id, 'ben')).body).toMatchObject({ place: 1001 });
+});

@@ -22,7 +22,7 @@ export interface WaitlistEntry {
   /** Units that the customer waits for, all or none. */
   readonly quantity: number;
   readonly joinedAt: string;
-  /** 1 is the first; null: the customer was named. */
+  /** 1 is the first; 1,001: after the first thousand; null: the customer was named. */
   readonly place: number | null;
   readonly namedAt: string | null;
   /** The customer's active order. */
@@ -76,7 +76,9 @@ const JOIN = `
 const ORDER = `(SELECT o.id FROM orders AS o WHERE o.sale_id = w.sale_id AND o.user_id = w.user_id AND o.${ACTIVE} LIMIT 1) AS "orderId"`;
 const FIND = `
   SELECT quantity, joined_at AS "joinedAt", named_at AS "namedAt", CASE WHEN named_at IS NULL THEN (
-    SELECT count(*)::int FROM waitlist AS b WHERE b.sale_id = w.sale_id AND b.named_at IS NULL AND b.id <= w.id
+    SELECT count(*)::int FROM (
+      SELECT FROM waitlist AS b WHERE b.sale_id = w.sale_id AND b.named_at IS NULL AND b.id <= w.id LIMIT ${limits.waitlist.counted + 1}
+    ) AS first
   ) END AS place, ${ORDER} FROM waitlist AS w WHERE sale_id = $1 AND user_id = $2`;
 
 const LIST = `
