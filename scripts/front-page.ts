@@ -14,7 +14,7 @@ interface Race {
 /** The strategies that the README names, and when to use each. */
 const CHOICES = {
   'group-commit': 'the default: a rush for one sale or many, on Postgres alone',
-  lua: 'you run Redis: the same, with several processes',
+  lua: 'the same, and you run Redis, for answers before the commit (`CONFIRM=accepted`)',
   'conditional-update': 'Postgres alone, up to about a thousand orders a second: one short SQL statement',
   'skip-locked': 'each unit has to be a row, to which your own code adds a serial number or a key',
 } as const;

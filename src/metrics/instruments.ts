@@ -116,7 +116,7 @@ function lockInstruments(registers: Registry[]) {
   return {
     lockWaitSeconds: new Histogram({
       name: 'stampede_lock_wait_seconds',
-      help: 'Duration of acquisitions of LOCK, by lock and result (held, contended, unavailable, aborted, invalid)',
+      help: 'Duration of acquisitions of LOCK, by lock and result (held, contended, unavailable, aborted)',
       labelNames: ['lock', 'result'],
       buckets: [0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60],
       registers,
