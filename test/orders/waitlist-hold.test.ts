@@ -137,3 +137,42 @@ it('counts the first thousand who wait', async () => {
   ).toEqual([1, 1000, 1001, 1001]);
   expect((await wait(url, id, 'ben')).body).toMatchObject({ place: 1001 });
 });
+
+it('serves the first who can be served, however many before cannot', async () => {
+  const { url } = await bench.start({ STRATEGY: 'group-commit' });
+  const terms = { waitlist: 'hold', maxPerOrder: 2, limitGroup: 'tour', maxPerCustomer: 2 };
+  for (const [quantity, held] of [
+    [2, 0],
+    [1, 2],
+  ]) {
+    const { id } = await createSale(url, 1, terms);
+    const { orderId } = (await buy(url, id, `ann-${quantity}`)).body;
+    const others = [id, `other-${quantity}-`, quantity, held];
+    await bench.stores.sql.query(
+      `WITH waiting AS (
+         INSERT INTO waitlist (sale_id, user_id, quantity) SELECT $1, $2 || n, $3::int FROM generate_series(1, 300) AS n RETURNING user_id
+       ) INSERT INTO customer_units (limit_group, user_id, units) SELECT 'tour', user_id, $4::int FROM waiting WHERE $4 > 0`,
+      others,
+    );
+    await wait(url, id, 'ben');
+    await cancel(url, orderId);
+    const entry = (await call(`${url}/sales/${id}/waitlist/ben`)).body;
+    expect(entry).toMatchObject({ orderId: expect.any(String) });
+    await cancel(url, entry.orderId);
+  }
+});
+
+it('serves thousands in steps', async () => {
+  const { url } = await bench.start({ STRATEGY: 'group-commit' });
+  const { id } = await createSale(url, 1, { waitlist: 'hold' });
+  await buy(url, id, 'ann');
+  await bench.stores.sql.query(
+    `INSERT INTO waitlist (sale_id, user_id) SELECT $1, 'customer-' || n FROM generate_series(1, 2000) AS n`,
+    [id],
+  );
+  const { body } = await post(`${url}/sales/${id}/restock`, { units: 2000 });
+  expect(body.sold).toBeLessThan(1000);
+  await expect
+    .poll(async () => (await call(`${url}/sales/${id}`)).body)
+    .toMatchObject({ sold: 2001, remaining: 0 });
+});

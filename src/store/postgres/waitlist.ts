@@ -91,7 +91,8 @@ const DUE = `
   SELECT id FROM sales AS s WHERE sold + oversold < stock
     AND CASE WHEN EXISTS (SELECT FROM waitlist WHERE sale_id = s.id AND named_at IS NULL)
       THEN units_to_offer(s, CASE waitlist WHEN 'hold' THEN 0 ELSE $1 END * interval '1 millisecond') > 0 END`;
-const NAME = `SELECT name_next_waiting($1, $2 * interval '1 millisecond') WHERE CASE WHEN $3 THEN ${MIRRORED} ELSE true END`;
+/** Some hundreds at a time. @returns how many */
+const NAME = `SELECT name_next_waiting($1, $2 * interval '1 millisecond') AS named WHERE CASE WHEN $3 THEN ${MIRRORED} ELSE true END`;
 
 /** @param isMirrored whether Redis decides */
 export function createWaitlist({ pool }: Pick<PostgresStore, 'pool'>, isMirrored = false): Waitlist {
@@ -139,8 +140,12 @@ export function createWaitlist({ pool }: Pick<PostgresStore, 'pool'>, isMirrored
     async nameNext(health) {
       const { turnMs } = limits.waitlist;
       const { rows } = await pool.query<{ id: number }>(DUE, [turnMs]);
+      const name = async (id: number) =>
+        (await pool.query<{ named: number }>(NAME, [id, turnMs, isMirrored])).rows[0]!.named;
       for (const { id } of rows)
-        await health.step(`sale ${id}`, () => pool.query(NAME, [id, turnMs, isMirrored]));
+        await health.step(`sale ${id}`, async () => {
+          while ((await name(id)) > 0);
+        });
     },
   };
 }
