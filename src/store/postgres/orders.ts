@@ -2,7 +2,7 @@
 import type pg from 'pg';
 import type { Order, OrderQuery } from '../../domain/order.ts';
 import type { VersionedTerms } from '../../domain/sale.ts';
-import { inSnapshot, type PostgresStore } from './pool.ts';
+import { inSnapshot, onAllRows, type PostgresStore } from './pool.ts';
 import { fromRow } from './rows.ts';
 
 /** An order is active while it holds its units. The partial unique index names the same states. */
@@ -104,8 +104,7 @@ export function orderTable(postgres: PostgresStore) {
     },
     /** Counts that must agree within Postgres, at one instant. */
     async counts(saleId: number) {
-      const { rows } = await pool.query<OrderCounts>(
-        `SELECT (SELECT sold + oversold FROM sales WHERE id = $1) AS sold, coalesce(sum(quantity) FILTER (WHERE ${ACTIVE}), 0)::int AS active,
+      const text = `SELECT (SELECT sold + oversold FROM sales WHERE id = $1) AS sold, coalesce(sum(quantity) FILTER (WHERE ${ACTIVE}), 0)::int AS active,
            (count(*) FILTER (WHERE earned.n <> 1 OR reversed.n <> (closed_at IS NOT NULL)::int))::int AS "pointsMissing"
          FROM orders
            CROSS JOIN LATERAL (SELECT count(*) AS n FROM points_entries AS p WHERE p.user_id = orders.user_id
@@ -114,9 +113,8 @@ export function orderTable(postgres: PostgresStore) {
            CROSS JOIN LATERAL (SELECT coalesce(sum(CASE source_type WHEN 'order-revival' THEN -1 ELSE 1 END), 0) AS n
              FROM points_entries AS p WHERE p.user_id = orders.user_id AND p.source_id = orders.id::text
                AND p.source_type IN ('order-reversal', 'order-revival', 'order-revival-reversal')) AS reversed
-         WHERE sale_id = $1`,
-        [saleId],
-      );
+         WHERE sale_id = $1`;
+      const { rows } = await inSnapshot(pool, (client) => onAllRows<OrderCounts>(client, text, [saleId]));
       return rows[0]!;
     },
     /** In which epoch of Redis each sale was last loaded; one that never was is left out. */

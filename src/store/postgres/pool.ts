@@ -338,6 +338,23 @@ export const inSnapshot = <T>(pool: pg.Pool, work: (client: pg.PoolClient) => Pr
     return value;
   });
 
+/** How long a statement on all rows of a sale may take; others have `limits.postgresStatementMs`. */
+const ALL_ROWS_MS = 60_000;
+
+/** Runs a statement on all rows of a sale, which may be millions, in the client's transaction. */
+export async function onAllRows<R extends pg.QueryResultRow>(
+  client: pg.PoolClient,
+  text: string,
+  values: unknown[],
+) {
+  await client.query(`SET LOCAL statement_timeout = ${ALL_ROWS_MS}`);
+  return client.query<R>({
+    query_timeout: ALL_ROWS_MS + limits.postgresConnectMs,
+    text,
+    values,
+  } as pg.QueryConfig);
+}
+
 /** Runs one statement. Its error is thrown once its locks are released; `pool.query` throws before, and `SKIP LOCKED` then skips the rows. */
 export const queryOnce = <R extends pg.QueryResultRow>(pool: pg.Pool, text: string, values: unknown[]) =>
   untilEnded(pool, 'SELECT', (client) => client.query<R>(text, values));

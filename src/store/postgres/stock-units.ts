@@ -12,7 +12,7 @@
  */
 import type pg from 'pg';
 import { limits } from '../../config/limits.ts';
-import { inTransaction, type PostgresStore } from './pool.ts';
+import { inTransaction, onAllRows, type PostgresStore } from './pool.ts';
 import { lockNumber } from './purchases.ts';
 
 export interface StockUnits {
@@ -27,10 +27,11 @@ export interface StockUnits {
   prepare(client: pg.PoolClient, saleId: number, units: number): Promise<boolean>;
 }
 
-/** Rows added at once; a sale with more units gets the next rows when these are taken. */
+/**
+ * Rows added at once, which takes seconds: each enters two indexes and has its foreign key checked. A sale with more units gets the next rows
+ * when these are taken.
+ */
 const MAX_ROWS = 1_000_000;
-/** Timeout of adding that many rows, which takes seconds: each enters two indexes and has its foreign key checked. */
-const ROWS_MS = 60_000;
 
 /** Removes rows from the end; attempts search from the beginning. */
 const REMOVE = `
@@ -52,12 +53,8 @@ const ADD = `
 export function stockUnits({ pool }: PostgresStore, maxRows = MAX_ROWS): StockUnits {
   /** Aligns the free rows with the free units that the sale will have after `units` are added. */
   async function align(client: pg.PoolClient, saleId: number, units: number): Promise<void> {
-    await client.query(`SET LOCAL statement_timeout = ${ROWS_MS}`);
-    const slow = { query_timeout: ROWS_MS + limits.postgresConnectMs };
-    const remove = { ...slow, text: REMOVE, values: [saleId, units] };
-    await client.query(remove);
-    const add = { ...slow, text: ADD, values: [saleId, units, maxRows] };
-    await client.query(add);
+    await onAllRows(client, REMOVE, [saleId, units]);
+    await onAllRows(client, ADD, [saleId, units, maxRows]);
   }
 
   return {
