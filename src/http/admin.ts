@@ -105,7 +105,10 @@ export function administration(
   const recordAct: RequestHandler = async (req, res, next) => {
     const actor = `admin:${res.locals.admin}`;
     const subject = `request ${uuidv7()}`;
-    const { path } = req;
+    // As the route has it: the path may be in capitals, or encoded where it need not be.
+    const path = (req.route.path as string).replace(/:(\w+)/g, (_, name) =>
+      encodeURIComponent(String(req.params[name])),
+    );
     const action = `${req.method} ${path}`;
     await record({ actor, action, subject, details: (req.body as object | undefined) ?? {} }, path);
     adminActs.inc({ route: `${req.method} ${req.route.path}` });
