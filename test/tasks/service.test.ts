@@ -1,6 +1,7 @@
 /** Whole services: what they deliver, even when one is killed, and what operators see and do. */
 
 import { beforeAll, describe, expect, it } from 'vitest';
+import { type StampedeTask, verifyWebhook } from '../../src/client/index.ts';
 import { buy, call, createSale, eventually, post } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { age, writeTasks } from '../support/outbox.ts';
@@ -96,6 +97,33 @@ describe('several services', () => {
         expect.objectContaining({ kind: 'award', payload: { orderId, userId: 'payer', points: 5 } }),
       ]),
     );
+  });
+
+  it('deliver the refunds of further payments, signed, whatever their ids are', async () => {
+    const secret = `whsec_${Buffer.alloc(32, 's').toString('base64')}`;
+    const keys: string[] = [];
+    await using verifying = await openReceiver(async (req, res) => {
+      let body = '';
+      for await (const chunk of req) body += chunk;
+      const verified = await verifyWebhook<StampedeTask>(secret, req.headers, body);
+      if (verified.kind === 'verified' && verified.body.kind === 'refund') {
+        const { key } = verified.body;
+        keys.push(key);
+        expect([verified.id, req.headers['idempotency-key']]).toEqual([key, key]);
+      }
+      res.writeHead(verified.kind === 'verified' ? 204 : 401).end();
+    });
+    const to = { TASK_WEBHOOK_URL: verifying.url, TASK_WEBHOOK_SECRET: secret };
+    await using service = await startService({ ...env, ...to });
+    const { id } = await createSale(service.url, 1);
+    const { orderId } = (await buy(service.url, id, 'payer')).body;
+    const ids = ['first', '振込-42', 'ends ', 'ends%20', 'été', 'stripe:pi_1'];
+    for (const notificationId of ids)
+      await post(`${service.url}/payments/notifications`, { notificationId, orderId, amountCents: 500 });
+    const encoded = ['%E6%8C%AF%E8%BE%BC-42', 'ends%20', 'ends%2520', '%C3%A9t%C3%A9', 'stripe:pi_1'];
+    await expect
+      .poll(() => keys.toSorted())
+      .toEqual(encoded.map((payment) => `refund:${orderId}:${payment}`).sort());
   });
 
   it('claim no task without a receiver, and /readyz says so until another service has delivered it', async () => {

@@ -31,6 +31,9 @@ import { drain } from './drain.ts';
 import { type PostgresStore, queryOnce } from './pool.ts';
 import { fromRow } from './rows.ts';
 
+/** A key is sent as a header, which has visible ASCII. The percent sign is encoded, too, so that ids that differ have keys that differ. */
+const encoded = (payment: string): string => payment.replace(/[^!-$&-~]/gu, encodeURIComponent);
+
 /**
  * Adds a task. Idempotent: there is at most one task of each kind for an order and, of refunds, for each further payment.
  * @param payment id of the notification of a further payment
@@ -44,7 +47,7 @@ export async function addTask(
 ): Promise<void> {
   await db.query('INSERT INTO tasks (kind, key, payload) VALUES ($1, $2, $3) ON CONFLICT (key) DO NOTHING', [
     kind,
-    payment === null ? `${kind}:${orderId}` : `${kind}:${orderId}:${payment}`,
+    payment === null ? `${kind}:${orderId}` : `${kind}:${orderId}:${encoded(payment)}`,
     payload,
   ]);
 }
