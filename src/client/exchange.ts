@@ -50,7 +50,7 @@ export interface Received {
  * The time is over, or the signal has fired, and there is no answer. `cause` is why the last try had none, or the reason of the signal.
  *
  * If `mayHaveHappened`, at least one request may have taken effect, or may do so while it is on its way; nothing is known until a later
- * call is answered. For a purchase call again with the same customer, or read the order; for administration call again with
+ * call is answered. For a purchase call again with the same customer, or `getOrderOfUser`; for administration call again with
  * `ids.idempotencyKey` within 24 hours; a payment may be reported again as it is.
  */
 export class GaveUpError extends Error {
@@ -58,7 +58,7 @@ export class GaveUpError extends Error {
   readonly code = 'ERR_STAMPEDE_GAVE_UP';
   readonly mayHaveHappened: boolean;
   readonly tries: number;
-  /** What the call named; `orderId` also as a purchase without a definite answer reports it: the id of the order, if it exists. */
+  /** What the call named; of a purchase also `orderId`, if each try without a definite answer reported it: that of the order, if it exists. */
   readonly ids: Ids;
   constructor(what: string, ids: Ids, tries: number, mayHaveHappened: boolean, cause: unknown) {
     const known = mayHaveHappened ? 'It may have taken effect.' : 'Nothing happened.';
@@ -139,7 +139,8 @@ export async function send(exchange: Exchange): Promise<Received> {
   if (!(withinMs > 0)) throw new TypeError(`withinMs must be more than 0, not ${withinMs}`);
   new Request(url, { method, headers: await exchange.headers(), body: exchange.body }); // throws for what no try could send
   const untilMs = performance.now() + withinMs;
-  let { ids } = exchange;
+  const lastMs = untilMs - Math.min(exchange.tryMs, 1_000, withinMs / 2); // a repeat that started later would have no time for an answer
+  let ids: Ids = exchange.ids;
   let mayHaveHappened = false;
   for (let tries = 0; ; ) {
     const gaveUp = (cause: unknown) =>
@@ -155,13 +156,16 @@ export async function send(exchange: Exchange): Promise<Received> {
     const isLater = NOTHING_HAPPENED.has(slug);
     if (isResult || (slug !== null && !isLater && status < 500))
       return { status, body, slug, mayHaveHappened };
-    if (!isLater) mayHaveHappened ||= method !== 'GET';
-    if (slug === 'unknown-outcome' && typeof body.orderId === 'string')
-      ids = { ...ids, orderId: body.orderId };
+    if (!isLater) {
+      const isNamed = slug === 'unknown-outcome' && typeof body.orderId === 'string';
+      const named = isNamed ? { orderId: String(body.orderId), ...exchange.ids } : exchange.ids;
+      ids = mayHaveHappened && named.orderId !== ids.orderId ? exchange.ids : named;
+      mayHaveHappened ||= method !== 'GET';
+    }
     const waitMs = (afterMs ?? 0) + Math.random() * (BACKOFF_MS[tries - 1] ?? BACKOFF_MS[5]);
-    if (performance.now() + waitMs < untilMs) {
+    if (performance.now() + waitMs < lastMs) {
       await new Promise<void>((resolve) => void alarm(waitMs, signal, resolve));
-      if (performance.now() < untilMs) continue; // otherwise the timer was late
+      if (performance.now() < lastMs) continue; // otherwise the timer was late
     }
     if (isLater && !mayHaveHappened) return { status, body, slug, mayHaveHappened };
     throw gaveUp(signal?.aborted ? signal.reason : cause);

@@ -93,12 +93,19 @@ export class Stampede {
     return this.#call(route, { saleId, userId }, ['orderId'], {}, options);
   }
 
-  /** Cancels a pending order. If a try had no answer, and the order is cancelled by then, it is `done`. */
-  async cancelOrder(orderId: string, options?: CallOptions): Promise<t.CancelAnswer> {
+  /**
+   * Cancels a pending order. If a try had no answer, and the order is cancelled by then, it is `done`; or `invalid-transition` with the
+   * `orderStatus` cancelled, if the order cannot be read in time.
+   */
+  async cancelOrder(orderId: string, options: CallOptions = {}): Promise<t.CancelAnswer> {
     const route = 'POST /orders/{orderId}/cancel';
+    const untilMs = performance.now() + (options.withinMs ?? this.#options.withinMs ?? 60_000);
     const answer = await this.#call<t.CancelAnswer>(route, { orderId }, ['orderId'], {}, options);
     const isCancelled = answer.kind === 'invalid-transition' && answer.orderStatus === 'cancelled';
-    return isCancelled && answer.mayHaveHappened ? this.getOrder(orderId, options) : answer;
+    if (!isCancelled || !answer.mayHaveHappened) return answer;
+    const left = { ...options, withinMs: untilMs - performance.now() };
+    const read = await this.getOrder(orderId, left).catch(() => answer); // also when no time is left
+    return read.kind === 'done' ? read : answer;
   }
 
   /** Cancels a pending order, or refunds a paid one, as an administrator. */

@@ -278,6 +278,32 @@ it('a Retry-After beyond the deadline ends the call: with the answer if nothing 
   expect(unknown).toMatchObject({ mayHaveHappened: true, ids: { orderId: UNKNOWN } });
   const read = await behind(['unknown-outcome', later]);
   expect(await gaveUp(read.stampede.getSale(id))).toMatchObject({ mayHaveHappened: false });
+  const soon = await behind(['busy', 4]); // after which less than a second is left
+  const refused = await soon.stampede.placeOrder(id, { userId: 'ben' }, { withinMs: 5_000 });
+  expect(refused).toMatchObject({ kind: 'busy', mayHaveHappened: false });
+  expect(soon.front.requests).toHaveLength(1);
+});
+
+it('the error of a purchase names the order only if each try without an answer has named it', async () => {
+  const { id } = await createSale(service.url, 5);
+  const later = withinMs / 1_000;
+  const idOfError = async (userId: string, ...steps: FrontStep[]) =>
+    (await gaveUp((await behind(...steps)).stampede.placeOrder(id, { userId }))).ids.orderId;
+  const named = await idOfError('ann', ['unknown-outcome', later]);
+  expect(await direct().getOrder(String(named))).toMatchObject({ kind: 'done', value: { userId: 'ann' } });
+  expect(await idOfError('ben', ['unknown-outcome', 0], ['busy', later])).toMatch(/^[\w-]{36}$/);
+  expect(await idOfError('cyd', 'lost', ['unknown-outcome', later])).toBeUndefined();
+  expect(await idOfError('dan', ['unknown-outcome', 0], ['unknown-outcome', later])).toBeUndefined();
+  expect(await idOfError('eve', ['unknown-outcome', 0], ['internal-error', later])).toBeUndefined();
+});
+
+it('a cancellation that has happened is said to, also when the order cannot be read afterwards', async () => {
+  const { id } = await createSale(service.url, 1);
+  const { orderId } = orderOf(await direct().placeOrder(id, { userId: 'ann' }));
+  const { stampede } = await behind('lost', 'pass', ['internal-error', withinMs / 1_000]);
+  const answer = await stampede.cancelOrder(orderId);
+  const orderStatus = 'cancelled';
+  expect(answer).toMatchObject({ kind: 'invalid-transition', orderStatus, mayHaveHappened: true });
 });
 
 it('a refusal after a try without an answer says that the first one may have happened', async () => {
