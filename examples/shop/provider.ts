@@ -63,7 +63,9 @@ export async function openProvider(shopUrl: string, secret: string, port = 0): P
     }
     if (!Object.hasOwn(made, kind) || key === '') return [404, {}];
     const of = made[kind as Kind];
-    const one = of.get(key) ?? { ...JSON.parse(text), id: `${kind.slice(0, -1)}_${randomUUID()}` };
+    const given = JSON.parse(text);
+    if (kind === 'refunds' && !paid.has(given.paymentId)) return [404, {}];
+    const one = of.get(key) ?? { ...given, id: `${kind.slice(0, -1)}_${randomUUID()}` };
     of.set(key, one);
     return [200, { ...one, url: `${urlOf(server)}/${kind}/${one.id}/pay` }];
   }

@@ -24,9 +24,12 @@ function setting(name: string): string {
 const providerUrl = setting('PROVIDER_URL');
 const providerSecret = setting('PROVIDER_SECRET');
 const taskSecret = setting('TASK_WEBHOOK_SECRET');
+const [paymentSecret = ''] = setting('PAYMENT_WEBHOOK_SECRETS').split(',');
+/** The name in front of a secret, such as `stripe:`: Stampede keeps the ids of payments with it. Without one, empty. */
+const PREFIX = paymentSecret.slice(0, paymentSecret.indexOf(':') + 1);
 const stampede = new Stampede({
   url: setting('STAMPEDE_URL'),
-  paymentSecret: setting('PAYMENT_WEBHOOK_SECRETS').split(',')[0],
+  paymentSecret,
   token: process.env.ADMIN_TOKEN, // without one, Stampede has to be on this machine
   withinMs: 8_000, // a customer waits no longer; what has no answer by then is repeated below
 });
@@ -104,7 +107,7 @@ const refuse = (orderId: string, from: readonly OrderRow['state'][], reason: str
     ...[orderId, from, reason],
   );
 
-/** An administrator may have passed the order to this customer: then it is no longer that of another row. */
+/** An administrator may have passed the order on: then it is that of this customer, and no longer that of another row. */
 const takeOver = (orderId: string, saleId: number, userId: string) =>
   sql(
     `UPDATE shop_orders SET state = 'refused', reason = 'transferred', order_id = NULL
@@ -147,17 +150,19 @@ async function reserve({ sale_id, user_id }: OrderRow): Promise<void> {
 async function report({ id, order_id, amount_cents }: PaymentRow): Promise<void> {
   const payment = { notificationId: id, orderId: order_id, amountCents: amount_cents };
   const answer = await stampede.reportPayment(payment);
-  if (answer.kind === 'unmatched') {
+  // A conflict is not refunded: the payment may be one that was kept. Its row stays, and the log names it, until a person decides.
+  if (answer.kind === 'unmatched' && answer.reason !== 'conflict') {
     // It is of no order: Stampede asks for no refund. In one statement, so that a payment that is refunded is never reported again.
-    const task = { orderId: order_id, amountCents: amount_cents, paymentNotificationId: id };
+    const task = { orderId: order_id, amountCents: amount_cents, paymentNotificationId: PREFIX + id };
     await sql(
       `WITH reported AS (UPDATE shop_payments SET reported_at = now() WHERE id = $1 AND reported_at IS NULL RETURNING id)
-       INSERT INTO shop_tasks (key, kind, payload) SELECT 'refund:unmatched:' || id, 'refund', $2 FROM reported`,
-      ...[id, task],
+       INSERT INTO shop_tasks (key, kind, payload) SELECT $3, 'refund', $2 FROM reported`,
+      ...[id, task, `refund:unmatched:${encodeURIComponent(id)}`], // a key is sent as a header
     );
     return;
   }
-  if (answer.kind !== 'done') throw new Error(`Stampede answered ${answer.kind} to payment ${id}`);
+  if (answer.kind !== 'done')
+    throw new Error(`Stampede answered ${JSON.stringify(answer)} to payment ${id} of order ${order_id}`);
   const { saleId, userId, status } = answer.value;
   if (status === 'paid') {
     await takeOver(order_id, saleId, userId);
@@ -172,14 +177,16 @@ async function report({ id, order_id, amount_cents }: PaymentRow): Promise<void>
 
 /** stored ──▶ done. The provider knows a task by its key. */
 async function carryOut({ key, kind, payload }: TaskRow): Promise<void> {
-  const { orderId, amountCents, paymentNotificationId } = payload;
+  const { orderId, amountCents, paymentNotificationId = '' } = payload;
   if (kind === 'ship') {
     const order = await stampede.getOrder(orderId);
     if (order.kind !== 'done') throw new Error(`Stampede answered ${order.kind} to order ${orderId}`);
     // An administrator may have refunded it since the task was stored.
     if (order.value.status === 'paid') await provider('/parcels', key, { orderId });
   } else if (kind === 'refund') {
-    await provider('/refunds', key, { paymentId: paymentNotificationId, amountCents });
+    // A payment that was reported before the secret had a name has none.
+    const length = paymentNotificationId.startsWith(PREFIX) ? PREFIX.length : 0;
+    await provider('/refunds', key, { paymentId: paymentNotificationId.slice(length), amountCents });
     if (key === `refund:${orderId}`) await refuse(orderId, ['reserved', 'paid'], 'refunded'); // others are of further payments
   }
   await sql('UPDATE shop_tasks SET done_at = now() WHERE key = $1', key);
@@ -223,12 +230,17 @@ async function checkout(saleId: number, userId: string): Promise<Shown> {
   const asked = (await find(saleId, userId))!;
   if (asked.state === 'asked') await reserve(asked);
   const row = (await find(saleId, userId))!;
-  if (row.state !== 'reserved' || row.order_id === null) return row;
+  if ((row.state !== 'reserved' && row.state !== 'paid') || row.order_id === null) return row;
   // The payment begins: its order must not expire meanwhile. An order that may be held no longer is paid by its deadline.
-  const held = await stampede.extendOrder(row.order_id, HOLD_S);
-  const order = held.kind === 'done' ? held : await stampede.getOrder(row.order_id);
+  const held = row.state === 'reserved' ? await stampede.extendOrder(row.order_id, HOLD_S) : null;
+  const order = held?.kind === 'done' ? held : await stampede.getOrder(row.order_id);
   if (order.kind !== 'done' && order.kind !== 'unknown-order')
     throw new Error(`Stampede answered ${order.kind}`);
+  if (order.kind === 'done' && order.value.userId !== userId) {
+    await takeOver(row.order_id, saleId, order.value.userId);
+    return { state: 'refused', reason: 'transferred' }; // the customer may ask again
+  }
+  if (row.state === 'paid') return row;
   if (order.kind === 'done' && order.value.status === 'pending') {
     const { amountCents } = order.value;
     const { url } = await provider('/payments', row.order_id, { orderId: row.order_id, amountCents });

@@ -9,14 +9,16 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { openProvider, type Provider } from '../../examples/shop/provider.ts';
 import { programEntry, type Started, startTool } from '../../lab/kit/processes.ts';
 import { TcpProxy } from '../../lab/proxy.ts';
+import { Stampede } from '../../src/client/index.ts';
 import { createSale, eventually, post } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
 
-const [PAYMENT_WEBHOOK_SECRETS, TASK_WEBHOOK_SECRET, PROVIDER_SECRET] = ['p', 't', 'v'].map(
+const [paymentSecret, TASK_WEBHOOK_SECRET, PROVIDER_SECRET] = ['p', 't', 'v'].map(
   (letter) => `whsec_${Buffer.alloc(32, letter).toString('base64')}`,
 ) as [string, string, string];
+const PAYMENT_WEBHOOK_SECRETS = `provider:${paymentSecret}`;
 
 const stores = opened(openTestStores);
 /** To the shop, whose port changes with each start. */
@@ -316,8 +318,11 @@ it('an order that was passed to another customer is that of the other one in the
   const orderId = await orderOf(id, 'cid');
   await passOn('ann', 'ben');
   await passOn('cid', 'dan');
+  for (const former of ['ann', 'cid']) {
+    expect(await checkout(id, former)).toEqual({ state: 'refused', reason: 'transferred' });
+    expect(await checkout(id, former)).toMatchObject({ state: 'refused', reason: 'sold-out' });
+  }
   expect(await checkout(id, 'ben')).toMatchObject({ state: 'paid' });
-  expect(await checkout(id, 'ann')).toMatchObject({ state: 'refused', reason: 'sold-out' });
   await pay(url);
   await expect.poll(() => statusOf(orderId)).toBe('paid');
   expect(await checkout(id, 'dan')).toMatchObject({ state: 'paid' });
@@ -338,4 +343,17 @@ it('a step that fails is repeated without a start', async () => {
   await expect.poll(() => shop.tail().join('\n')).toContain('carryOut is repeated later');
   links.provider.set('pass');
   await allIsRight();
+});
+
+it('a payment whose id is that of another one is not refunded: a person decides', async () => {
+  const { id } = await createSale(service.url, 2);
+  const url = await payAt(id, 'ann');
+  await payAt(id, 'ben');
+  const payment = made('payments', 'orderId', await orderOf(id, 'ann'))[0]!;
+  const notification = { orderId: await orderOf(id, 'ben'), amountCents: payment.amountCents as number };
+  const stampede = new Stampede({ url: service.url, paymentSecret });
+  await stampede.reportPayment({ notificationId: payment.id, ...notification });
+  await pay(url);
+  await expect.poll(() => shop.tail().join('\n')).toContain('"reason":"conflict"');
+  expect(made('refunds', 'paymentId', payment.id)).toEqual([]);
 });
