@@ -1,6 +1,6 @@
 /** Receives Stripe's webhooks and reports payments to Stampede: docs/how-to/integrate.md explains it. */
 import { createHmac, timingSafeEqual } from 'node:crypto';
-import { Stampede } from '../src/client/index.ts'; // yours: '@stampede/client'
+import { GaveUpError, Stampede } from '../src/client/index.ts'; // yours: '@stampede/client'
 
 const { STRIPE_SECRET = '', STAMPEDE_URL = '', PAYMENT_SECRET = '' } = process.env;
 if (STRIPE_SECRET === '') throw new Error('STRIPE_SECRET is missing'); // anyone can sign with an empty key
@@ -24,6 +24,16 @@ export async function receive(body: Buffer, header: string): Promise<number> {
   const { type, data } = JSON.parse(body.toString());
   const { id, amount_received: amountCents, metadata } = data.object;
   if (type !== 'payment_intent.succeeded' || metadata?.orderId === undefined) return 204;
-  const answer = await stampede.reportPayment({ notificationId: id, orderId: metadata.orderId, amountCents });
-  return answer.kind === 'done' || answer.kind === 'unmatched' ? 200 : 500;
+  const payment = { notificationId: id, orderId: metadata.orderId, amountCents };
+  try {
+    const answer = await stampede.reportPayment(payment);
+    if (answer.kind === 'done') return 200;
+    console.error(payment, answer);
+    // A repeat of these would change nothing. An invalid request is a payment of another shop: its orderId is none of Stampede's.
+    return answer.kind === 'unmatched' || answer.kind === 'invalid-request' ? 200 : 500;
+  } catch (error) {
+    if (!(error instanceof GaveUpError)) throw error;
+    console.error(error);
+    return 503;
+  }
 }

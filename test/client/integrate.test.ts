@@ -237,13 +237,15 @@ describe('the receiver for Stripe', () => {
     const rotated = `t=${time},v1=${v1(body, time, 'whsec_old')},v0=${'0'.repeat(64)},v1=${v1(body, time)}`;
     const other = event('pi_2', orderId, { type: 'charge.refunded' });
     const unknown = event('pi_3', '00000000-0000-7000-8000-000000000000');
+    const foreign = event('pi_6', '1001'); // of another shop with the same account
     const calls = [
       [bytes(body), rotated],
       [bytes(body), header(body, time - 200)],
       [bytes(other), header(other)],
       [bytes(unknown), header(unknown)],
+      [bytes(foreign), header(foreign)],
     ];
-    expect(await received('stripe.ts', calls, env())).toEqual([200, 200, 204, 200]);
+    expect(await received('stripe.ts', calls, env())).toEqual([200, 200, 204, 200, 200]);
     expect(await statusOf(orderId)).toBe('paid');
     const { rows } = await stores.sql.query('SELECT id FROM payment_notifications WHERE order_id = $1', [
       orderId,
@@ -251,6 +253,12 @@ describe('the receiver for Stripe', () => {
     expect(rows).toEqual([{ id: 'stripe:pi_1' }]);
     const unmatched = (await call(`${signed.url}/payments/unmatched`)).body as unknown as object[];
     expect(unmatched).toMatchObject([{ notificationId: 'stripe:pi_3', actor: 'payments:stripe' }]);
+  });
+
+  it('lets Stripe repeat what Stampede has not answered in time', async () => {
+    const body = event('pi_7', '00000000-0000-7000-8000-000000000000');
+    const nowhere = { ...env(), STAMPEDE_URL: 'http://127.0.0.1:1' };
+    expect(await received('stripe.ts', [[bytes(body), header(body)]], nowhere)).toEqual([503]);
   });
 
   it('refuses another secret, an old time, a changed body, and a header that is none', async () => {
