@@ -12,7 +12,8 @@
  *        any other problem ──▶ refused
  *
  * Where an order of an earlier request may exist, a stop and a refusal lead to looking first, until none can be placed any more. An active
- * order that is read ends any attempt. With AUTH=jwt a ticket comes first (ticket, proving); see docs/reference/tickets.md.
+ * order that is read ends any attempt. With AUTH=jwt a ticket comes first (ticket, proving), and a new one when the start is moved: see
+ * docs/reference/tickets.md.
  */
 import type { Answer, Order, PlacedOrder, Problem, SaleEvent, Ticket } from '../ui/answers.ts';
 import type {
@@ -92,7 +93,7 @@ export function reduce(before: State, event: PageEvent, at: Moment): State {
     case 'opened':
       return resume(find(state, at), event.saved, at);
     case 'sale':
-      return selling(state, event.sale);
+      return selling(state, event.sale, at);
     case 'live':
       return { ...state, isLive: event.isLive };
     case 'stepped':
@@ -119,6 +120,8 @@ export function reduce(before: State, event: PageEvent, at: Moment): State {
     case 'changing':
       return begin({ ...state, change: 'pending' }, { do: event.by, order: event.order });
     case 'ticked': {
+      // A timer stops while the device sleeps; the server's clock does not.
+      if (state.attempt.kind === 'waiting' && at.nowMs >= state.attempt.untilMs) return request(state);
       const next = state.entry !== null && state.waitlist === null ? begin(state, { do: 'place' }) : state;
       return state.reading === null && mayBeNew(state) ? read(next, at) : next;
     }
@@ -127,11 +130,29 @@ export function reduce(before: State, event: PageEvent, at: Moment): State {
   }
 }
 
-function selling(state: State, event: Omit<SaleEvent, 'now'>): State {
+function selling(state: State, event: Omit<SaleEvent, 'now'>, at: Moment): State {
   const isFree = event.remaining > 0;
   const isReturned = isFree && (state.isReturned || state.sale.remaining <= 0);
-  return { ...state, isReturned, sale: { ...state.sale, ...event } };
+  const next = { ...contradicted(state, event), isReturned, sale: { ...state.sale, ...event } };
+  // The turn was drawn for the start as it was.
+  const isMoved = event.startsAt !== state.sale.startsAt && isTurnSought(state);
+  return isMoved ? pause({ ...next, ticket: null }, { why: 'turn', ms: at.jitterMs }, at) : next;
 }
+
+/** Without what an earlier answer said of the sale that is so no longer: that a unit is free, or that the sale does not sell. */
+function contradicted(state: State, { remaining, state: saleState }: Omit<SaleEvent, 'now'>): State {
+  const { waitlist, attempt } = state;
+  const isGone = typeof waitlist === 'object' && waitlist?.slug === 'not-sold-out' && remaining <= 0;
+  const sells = saleState === 'open' || saleState === 'sold-out';
+  const isOpen = sells && attempt.kind === 'refused' && attempt.problem.slug === 'sale-not-open';
+  return { ...state, ...(isGone && { waitlist: null }), ...(isOpen && { attempt: IDLE }) };
+}
+
+/** Whether the attempt waits for its turn, or asks for one. */
+const isTurnSought = ({ attempt }: State): boolean =>
+  attempt.kind === 'waiting'
+    ? attempt.why === 'turn'
+    : attempt.kind === 'ticket' || attempt.kind === 'proving';
 
 const enlist = (state: State, by: 'join' | 'leave'): State =>
   state.waitlist === 'pending' ? state : begin({ ...state, waitlist: 'pending' }, { do: by });
@@ -256,12 +277,21 @@ function ordered(state: State, answer: Answer<PlacedOrder>, at: Moment): State {
     const placed = finish(state, { kind: 'placed', orderId: answer.body.orderId });
     return read({ ...placed, doubtMs: null }, at);
   }
-  const isInvalid = answer.kind === 'problem' && answer.slug === 'invalid-ticket';
+  const isMoved = isTooSoon(state, answer);
+  const isInvalid = isMoved || (answer.kind === 'problem' && answer.slug === 'invalid-ticket');
   const invalidTickets = isInvalid ? state.invalidTickets + 1 : 0;
+  const why = isMoved ? 'turn' : 'busy';
   if (isInvalid && invalidTickets <= MAX_RENEWALS)
-    return pause({ ...state, invalidTickets, ticket: null }, { why: 'busy', ms: BUSY_MS + at.jitterMs }, at);
+    return pause({ ...state, invalidTickets, ticket: null }, { why, ms: BUSY_MS + at.jitterMs }, at);
   return settle({ ...state, invalidTickets }, answer, at);
 }
+
+/** Whether the start was moved to after the turn of the ticket. */
+const isTooSoon = ({ ticket }: State, answer: Failed): boolean =>
+  ticket !== null &&
+  answer.kind === 'problem' &&
+  answer.slug === 'sale-not-open' &&
+  answer.body.reason === 'not-started';
 
 type Failed = Exclude<Answer<never>, { kind: 'ok' }>;
 
@@ -272,8 +302,7 @@ function settle(state: State, answer: Failed, at: Moment): State {
   if (next === null) return look({ ...state, attempt: IDLE }, answer as Problem, at);
   if (next.why !== 'unknown') return pause(state, next, at);
   if (isOrder) return pause({ ...state, doubtMs: at.nowMs }, next, at);
-  // A request for a ticket places no order.
-  return pause(state, state.doubtMs === null ? { ...next, why: 'busy' } : next, at);
+  return pause(state, { ...next, why: 'busy' }, at); // a request for a ticket places no order
 }
 
 /** A wait before the next request of an attempt. */
@@ -284,7 +313,9 @@ interface Pause {
 
 function pause(state: State, { why, ms }: Pause, { nowMs }: Moment): State {
   if (ms <= 0) return request(state);
-  const waiting = { kind: 'waiting', why, untilMs: nowMs + ms } as const;
+  // Whatever the latest request got, an earlier one may have placed an order.
+  const shown = state.doubtMs === null || why === 'turn' ? why : 'unknown';
+  const waiting = { kind: 'waiting', why: shown, untilMs: nowMs + ms } as const;
   return proceed(state, waiting, { do: 'wait', ms });
 }
 
