@@ -30,13 +30,13 @@ export interface Page {
 
 /** Opens the page of a sale. */
 export function openPage(data: SaleData): Page {
-  const state = signal(initial(data, sessionStorage.getItem(IDENTITY) ?? ''));
+  const state = signal(initial(data, stored(IDENTITY)));
   const dispatch = (event: PageEvent): void => {
     const before = state.value;
     const next = reduce(before, event, { nowMs: serverNow(), jitterMs: jitterMs() });
     state.value = next;
-    if (next.identity !== before.identity) sessionStorage.setItem(IDENTITY, next.identity);
-    if (saved(next) !== saved(before)) store(saved(next));
+    if (next.identity !== before.identity) store(IDENTITY, next.identity);
+    if (saved(next) !== saved(before)) store(WAITING, saved(next) ?? '');
     for (const { id, task } of next.todo)
       void run(task, next).then((outcome) => dispatch({ is: 'ended', id, outcome }));
   };
@@ -48,12 +48,24 @@ export function openPage(data: SaleData): Page {
     onLive: (isLive) => dispatch({ is: 'live', isLive }),
   });
   setInterval(() => document.visibilityState === 'visible' && dispatch({ is: 'ticked' }), TICK_MS);
-  dispatch({ is: 'opened', saved: sessionStorage.getItem(WAITING) ?? '' });
+  dispatch({ is: 'opened', saved: stored(WAITING) });
   return { state, dispatch };
 }
 
-const store = (text: string | null): void =>
-  text === null ? sessionStorage.removeItem(WAITING) : sessionStorage.setItem(WAITING, text);
+/** A browser that blocks the storage throws; a reload then begins anew. */
+function stored(key: string): string {
+  try {
+    return sessionStorage.getItem(key) ?? '';
+  } catch {
+    return '';
+  }
+}
+
+function store(key: string, text: string): void {
+  try {
+    sessionStorage.setItem(key, text);
+  } catch {}
+}
 
 async function run(task: Task, state: State): Promise<Outcome> {
   const { auth, identity, ticket } = state;

@@ -110,9 +110,12 @@ function connect<T>(path: string, token: string, { onEvent, onLive }: StreamHand
   let pauseMs = PAUSE_MS.first;
 
   async function receive(): Promise<void> {
+    // One for both ends: AbortSignal.any is newer than the browsers that scripts/build.js names.
     const attempt = new AbortController();
-    const signal = AbortSignal.any([stopped.signal, attempt.signal]);
-    let silent = setTimeout(() => attempt.abort(), SILENT_MS);
+    const { signal } = attempt;
+    const abort = () => attempt.abort();
+    stopped.signal.addEventListener('abort', abort);
+    let silent = setTimeout(abort, SILENT_MS);
     try {
       const response = await fetch(path, { headers: bearer(token), cache: 'no-store', signal });
       if (!response.ok) {
@@ -124,7 +127,7 @@ function connect<T>(path: string, token: string, { onEvent, onLive }: StreamHand
         const { done, value } = await reader.read();
         if (done) break;
         clearTimeout(silent);
-        silent = setTimeout(() => attempt.abort(), SILENT_MS);
+        silent = setTimeout(abort, SILENT_MS);
         const frames = (text + value).split('\n\n');
         text = frames.pop()!;
         for (const frame of frames) {
@@ -139,6 +142,7 @@ function connect<T>(path: string, token: string, { onEvent, onLive }: StreamHand
       if (!stopped.signal.aborted) onLive(false, null);
     } finally {
       clearTimeout(silent);
+      stopped.signal.removeEventListener('abort', abort);
     }
   }
 
