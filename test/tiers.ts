@@ -71,6 +71,7 @@ export const FULL_ONLY = [
   'test/service/tracing.test.ts',
   'test/web/console.test.ts',
   'test/web/shop.test.ts',
+  'test/web/slow-answers.test.ts',
   'test/web/waiting-room.test.ts',
 ];
 

@@ -28,18 +28,21 @@ interface Action<T> {
   readonly titleOf?: (changed: T) => string;
   /** Reads again what is changed. */
   readonly refresh: () => Promise<void>;
+  /** The panel that says how it ended; left out: the one that is open when it begins. */
+  readonly at?: string;
 }
 
 /** Sends a change, unless one is in progress. @returns what it changed; null: it was not sent, or failed */
-export async function act<T>({ path, body, method, titleOf, refresh }: Action<T>): Promise<T | null> {
+export async function act<T>(action: Action<T>): Promise<T | null> {
+  const { path, body, method, titleOf, refresh, at = param('open') } = action;
   if (isActing.value) return null;
   isActing.value = true;
   clear();
   const answer = await press<T>(path, body, method);
-  if (answer.kind !== 'ok') failed('The request failed', answer);
+  if (answer.kind !== 'ok') failed('The request failed', answer, at);
   await refresh();
   // Last: who reads it sees the figures that follow, and may make the next change.
-  if (answer.kind === 'ok' && titleOf) succeeded(titleOf(answer.body));
+  if (answer.kind === 'ok' && titleOf) succeeded(titleOf(answer.body), at);
   isActing.value = false;
   return answer.kind === 'ok' ? answer.body : null;
 }
@@ -49,18 +52,18 @@ export const clear = () => {
   result.value = null;
 };
 
-/** @param at of another panel */
+/** @param at the panel in which what it is about began */
 export function succeeded(title: string, at = param('open')): void {
   result.value = { at, tone: 'good', title };
 }
 
-/** @param why a sentence, or the answer */
-export function failed(title: string, why: string | Answer<unknown>): void {
+/** @param why a sentence, or the answer @param at see `succeeded` */
+export function failed(title: string, why: string | Answer<unknown>, at = param('open')): void {
   const lost = 'No response came. Check the figures before you try again.';
   const isBusy = typeof why !== 'string' && why.kind === 'problem' && why.slug === 'busy';
   const failure = typeof why === 'string' ? why : why.kind === 'lost' ? lost : (failureOf(why) ?? '');
   const text = isBusy ? `${failure} Nothing was changed.` : failure;
-  result.value = { at: param('open'), tone: 'bad', title, text };
+  result.value = { at, tone: 'bad', title, text };
 }
 
 /** The outcome of the latest change of the panel, which screen readers announce. */

@@ -4,6 +4,7 @@ import type { AuditedAct, Audit as Compared } from '../ui/answers.ts';
 import { count, dateTime, money } from '../ui/format.ts';
 import { Live, Notice } from '../ui/parts.tsx';
 import { clear, failed } from './actions.tsx';
+import { param } from './address.ts';
 import { ShowMore, Unread, useList } from './list.tsx';
 import type { SaleProps } from './sales.ts';
 import { Time } from './time.tsx';
@@ -82,11 +83,12 @@ function Comparison({ id }: { id: number }) {
   const found = useSignal<Compared | 'running' | null>(null);
   const isRunning = found.value === 'running';
   async function compare(): Promise<void> {
+    const at = param('open');
     clear();
     found.value = 'running';
     const answer = await asAdmin<Compared>(`/sales/${id}/audit`);
     found.value = answer.kind === 'ok' ? answer.body : null;
-    if (answer.kind !== 'ok') failed('The audit failed', answer);
+    if (answer.kind !== 'ok') failed('The audit failed', answer, at);
   }
   return (
     <>

@@ -1,6 +1,6 @@
 /** Lists that refresh while the page is visible. */
 import { type ReadonlySignal, useSignal } from '@preact/signals';
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useMemo, useRef } from 'preact/hooks';
 import type { Answer } from '../ui/answers.ts';
 import { Notice } from '../ui/parts.tsx';
 import { asAdmin } from './token.ts';
@@ -28,10 +28,11 @@ export function useList<T>(path: string, filter: Readonly<Record<string, string>
   const url = `${path}?${new URLSearchParams([['limit', String(length.value)], ...given])}`;
   const latest = useRef(url);
   latest.current = url;
+  const newest = useMemo(newestOf, []);
   async function refresh(): Promise<void> {
     const asked = latest.current;
-    const answer = await asAdmin<readonly T[]>(asked);
-    if (asked !== latest.current) return; // the answer for an earlier filter may come later
+    const answer = await newest(asAdmin<readonly T[]>(asked));
+    if (answer === null || asked !== latest.current) return; // the answer for an earlier filter may come later
     if (answer.kind === 'ok') items.value = answer.body;
     failure.value = failureOf(answer);
   }
@@ -48,13 +49,36 @@ export function failureOf(answer: Answer<unknown>): string | null {
   return answer.slug === 'busy' ? 'Postgres or Redis does not answer in time.' : answer.detail;
 }
 
-/** Reads at once, when `what` is another, and then from time to time while the page is visible. */
+/**
+ * Reads at once, when `what` is another, and then from time to time while the page is visible, one read after the other: a browser has
+ * few connections to a server, and a change needs one.
+ */
 export function usePoll(read: () => Promise<void>, what: string): void {
   useEffect(() => {
-    void read();
-    const timer = setInterval(() => document.visibilityState === 'visible' && read(), REFRESH_MS);
+    let isReading = false;
+    const poll = () => {
+      if (isReading) return;
+      isReading = true;
+      void read().finally(() => {
+        isReading = false;
+      });
+    };
+    poll();
+    const timer = setInterval(() => document.visibilityState === 'visible' && poll(), REFRESH_MS);
     return () => clearInterval(timer);
   }, [what]);
+}
+
+/** Passes on the answers of reads; null for one whose successor was answered before it: what it says is older. */
+export function newestOf(): <A>(read: Promise<A>) => Promise<A | null> {
+  let [begun, answered] = [0, 0];
+  return async (read) => {
+    const own = ++begun;
+    const answer = await read;
+    if (own < answered) return null;
+    answered = own;
+    return answer;
+  };
 }
 
 /** Says that a list cannot be read. */

@@ -110,7 +110,10 @@ function onKey(event: KeyboardEvent): void {
   const isTyping = target.matches('input, select, textarea');
   if (event.ctrlKey || event.metaKey || event.altKey || target.closest('dialog')) return;
   if (event.key === 'Escape') {
+    const form = target.closest('.panel form');
     if (target === search && search.value !== '') adjust({ search: '' });
+    // What is typed stays; the next press closes the panel.
+    else if (form) form.closest<HTMLElement>('.panel')!.focus({ preventScroll: true });
     else if (param('open') !== '') go(CLOSED);
     else target.blur();
   } else if (event.key === '/' && !isTyping) search?.focus();
@@ -133,7 +136,7 @@ const NewSale = () => (
       onSubmit={async (body) => {
         const titleOf = ({ id }: Sale) => `Sale no. ${id} is created`;
         const created = await act<Sale>({ path: '/sales', body, titleOf, refresh: refreshSales });
-        if (created === null) return;
+        if (created === null || param('open') !== 'new') return;
         succeeded(titleOf(created), String(created.id));
         go({ ...CLOSED, open: created.id });
       }}

@@ -125,11 +125,12 @@ function changesOf(sale: Sale, progress: Signal<SaleRefund | null>, refresh: () 
     await act({ path: `/orders/${orderId}/refund`, body: { returnUnits: answer.option }, titleOf, refresh });
   };
   const closeAll = async () => {
+    const at = param('open');
     const found = await preview(sale, progress);
-    if (found.kind !== 'ok') return failed('The orders cannot be counted', found);
+    if (found.kind !== 'ok') return failed('The orders cannot be counted', found, at);
     const { unpaid, paid, paidCents } = found.body;
     if (paid + unpaid === 0)
-      return failed('No order can be refunded', 'None of the sale is reserved or paid.');
+      return failed('No order can be refunded', 'None of the sale is reserved or paid.', at);
     const sells = !sale.paused && stateOf(sale, nowMs()) !== 'ended';
     const amount = money(paidCents, currency);
     const pauses = sells ? 'The sale is paused first. ' : '';
@@ -145,11 +146,11 @@ function changesOf(sale: Sale, progress: Signal<SaleRefund | null>, refresh: () 
       option: UNITS_RETURN,
     });
     if (answer === null) return;
-    const pause = { path: `/sales/${id}`, method: 'PATCH', body: { paused: true }, refresh } as const;
+    const pause = { path: `/sales/${id}`, method: 'PATCH', body: { paused: true }, refresh, at } as const;
     if (sells && (await act(pause)) === null) return;
     const body = { returnUnits: answer.option };
     progress.value =
-      (await act<SaleRefund>({ path: `/sales/${id}/refund`, body, refresh })) ?? progress.value;
+      (await act<SaleRefund>({ path: `/sales/${id}/refund`, body, refresh, at })) ?? progress.value;
   };
   return { closeOne, closeAll };
 }
@@ -253,6 +254,7 @@ function Refunding({ orders, remaining, finishedAt, sale }: SaleRefund & { sale:
 
 /** Downloads the orders that match. A link could not send the token. */
 async function exportOrders(saleId: number, filter: Readonly<Record<string, string>>): Promise<void> {
+  const at = param('open');
   clear();
   try {
     const query = new URLSearchParams(Object.entries(filter).filter(([, value]) => value !== ''));
@@ -264,6 +266,6 @@ async function exportOrders(saleId: number, filter: Readonly<Record<string, stri
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
   } catch {
-    failed('The export failed', 'No complete response came. Try again.');
+    failed('The export failed', 'No complete response came. Try again.', at);
   }
 }

@@ -11,6 +11,8 @@ import { asAdmin, press } from './token.ts';
 
 /** A browser has about as many connections to a server. */
 const AT_ONCE = 6;
+/** Longer than a rehearsal takes. */
+const LONGEST_MS = 3_600_000;
 
 interface Course {
   readonly stock: number;
@@ -103,7 +105,9 @@ async function rehearse(stock: number, customers: number, show: (course: Course)
     show(course);
   };
   update({});
-  const made = await press<Sale>('/sales', { name: 'Rehearsal', stock, priceCents: 100 });
+  // The sale ends also when this page is closed before.
+  const endsAt = new Date(nowMs() + LONGEST_MS).toISOString();
+  const made = await press<Sale>('/sales', { name: 'Rehearsal', stock, priceCents: 100, endsAt });
   if (made.kind !== 'ok') return update({ problem: 'The sale could not be created.' });
   const { id } = made.body;
   let next = 0;

@@ -1,6 +1,6 @@
 /** The sale that is open: its figures live, its stock, its terms. */
 import { type Signal, useSignal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
+import { useEffect, useMemo } from 'preact/hooks';
 import { stateOf } from '../../domain/sale.ts';
 import type { Sale, SaleEvent } from '../ui/answers.ts';
 import { count, money, shortDate } from '../ui/format.ts';
@@ -10,7 +10,7 @@ import { act, confirmed, failed, isActing, succeeded } from './actions.tsx';
 import { hrefOf, param } from './address.ts';
 import { Audit } from './audit.tsx';
 import { Chart } from './chart.tsx';
-import { failureOf, usePoll } from './list.tsx';
+import { failureOf, newestOf, usePoll } from './list.tsx';
 import { Orders } from './orders.tsx';
 import { SaleForm } from './sale-form.tsx';
 import { ratesOf, refreshSales, type SaleProps } from './sales.ts';
@@ -42,8 +42,10 @@ export function SalePanel({ id }: { id: string }) {
   const read = useSignal<Sale | null>(null);
   const failure = useSignal<string | null>(null);
   const event = useLive(id);
+  const newest = useMemo(newestOf, []);
   const refreshSale = async () => {
-    const answer = await asAdmin<Sale>(`/sales/${id}`);
+    const answer = await newest(asAdmin<Sale>(`/sales/${id}`));
+    if (answer === null) return;
     failure.value = failureOf(answer);
     if (answer.kind === 'ok') read.value = answer.body;
   };
@@ -77,11 +79,12 @@ export function SalePanel({ id }: { id: string }) {
 
 /** The link shows a colleague the same. */
 async function copyLink(): Promise<void> {
+  const at = param('open');
   try {
     await navigator.clipboard.writeText(location.href);
-    succeeded('The link is copied');
+    succeeded('The link is copied', at);
   } catch {
-    failed('The browser does not copy the link', 'Copy the address of this page.');
+    failed('The browser does not copy the link', 'Copy the address of this page.', at);
   }
 }
 

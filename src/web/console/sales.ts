@@ -2,7 +2,7 @@
 import { signal } from '@preact/signals';
 import type { Sale } from '../ui/answers.ts';
 import { SAMPLES, type Series } from './chart.tsx';
-import { failureOf, LONGEST, REFRESH_MS } from './list.tsx';
+import { failureOf, LONGEST, newestOf, REFRESH_MS } from './list.tsx';
 import { nowMs } from './time.tsx';
 import { asAdmin } from './token.ts';
 
@@ -26,8 +26,11 @@ export const readMs = signal(0);
 /** Why the latest read failed; null: it did not. */
 export const failure = signal<string | null>(null);
 
+const newest = newestOf();
+
 export async function refreshSales(): Promise<void> {
-  const answer = await asAdmin<readonly Sale[]>(`/sales?limit=${LONGEST}`);
+  const answer = await newest(asAdmin<readonly Sale[]>(`/sales?limit=${LONGEST}`));
+  if (answer === null) return;
   failure.value = failureOf(answer);
   if (answer.kind === 'ok') {
     readMs.value = nowMs();
