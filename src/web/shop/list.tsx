@@ -7,11 +7,13 @@ import type { Sale } from '../ui/answers.ts';
 import { ask } from '../ui/api.ts';
 import { money, span } from '../ui/format.ts';
 import { StateOptions, StatePill } from '../ui/parts.tsx';
-import { now, serverNow } from '../ui/time.ts';
+import { now, serverNow, setClock } from '../ui/time.ts';
 import { Picture, UnitsLeft } from './sale.tsx';
 
 /** The list refreshes only while it is visible; the service coalesces the reads of all visitors. */
 const REFRESH_MS = 5_000;
+/** More than the service's clock and that of its store differ. */
+const LATE_MS = 2_000;
 const sales = signal<readonly Sale[] | null>(null);
 
 export interface ListData extends ListPart {
@@ -22,10 +24,16 @@ export interface ListData extends ListPart {
 
 export function ListPage({ data }: { data: ListData }) {
   useEffect(() => {
+    let isReading = false;
     const refresh = async () => {
-      if (document.visibilityState !== 'visible') return;
+      if (document.visibilityState !== 'visible' || isReading) return;
+      isReading = true;
       const answer = await ask<readonly Sale[]>(`/sales?${data.query}`);
-      if (answer.kind === 'ok') sales.value = answer.body;
+      isReading = false;
+      if (answer.kind !== 'ok') return;
+      sales.value = answer.body;
+      // The page's clock stood still while the device slept.
+      if (answer.sentMs - serverNow() > LATE_MS) setClock(answer.sentMs);
     };
     const timer = setInterval(refresh, REFRESH_MS);
     document.addEventListener('visibilitychange', refresh);

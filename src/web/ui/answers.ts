@@ -50,7 +50,8 @@ export interface Problem {
 }
 
 export type Answer<T> =
-  | { readonly kind: 'ok'; readonly status: number; readonly body: T }
+  /** @param sentMs by the clock of the service, in whole seconds; NaN: a proxy removed it */
+  | { readonly kind: 'ok'; readonly status: number; readonly sentMs: number; readonly body: T }
   | Problem
   /** No response came: the request may have taken effect. */
   | { readonly kind: 'lost' };

@@ -34,7 +34,9 @@ export async function ask<T>(
     const isProblem = response.headers.get('Content-Type')?.startsWith('application/problem+json') === true;
     if (!response.ok && !isProblem) return { kind: 'lost' };
     const answer = response.status === 204 ? null : await response.json();
-    return response.ok ? { kind: 'ok', status: response.status, body: answer } : problemOf(response, answer);
+    if (!response.ok) return problemOf(response, answer);
+    const sentMs = Date.parse(response.headers.get('Date') ?? '');
+    return { kind: 'ok', status: response.status, sentMs, body: answer };
   } catch {
     return { kind: 'lost' };
   }
