@@ -150,3 +150,7 @@ export function stateOf(
   if (sale.startsAt !== null && nowMs < Date.parse(sale.startsAt)) return 'scheduled';
   return sale.remaining > 0 ? 'open' : 'sold-out';
 }
+
+/** Whether the start of a sale is ahead, also while it is paused. */
+export const isComing = (sale: Parameters<typeof stateOf>[0], nowMs: number): boolean =>
+  stateOf({ ...sale, paused: false }, nowMs) === 'scheduled';

@@ -4,6 +4,7 @@ import { moneyIn } from '../domain/money.ts';
 import {
   barClass,
   groupedSales,
+  isComing,
   isLong,
   placeholderOf,
   type Sale,
@@ -128,17 +129,16 @@ export function salesBody(sales: readonly ShownSale[], part: ListPart): string {
   return `<div class="wide stack list"><h1>On sale</h1>${part.isWhole ? '' : filterForm(part)}${list}${next}</div>`;
 }
 
-export function saleBody(sale: ShownSale): string {
-  const [label, at] =
-    sale.state === 'scheduled' && sale.startsAt !== null
-      ? ['Opens', sale.startsAt]
-      : [sale.state === 'ended' ? 'Ended' : 'Ends', sale.endsAt];
+export function saleBody(sale: ShownSale, nowMs: number): string {
+  const [label, at] = isComing(sale, nowMs)
+    ? ['Opens', sale.startsAt]
+    : [sale.state === 'ended' ? 'Ended' : 'Ends', sale.endsAt];
   const when =
     at === null ? '' : `<div class="countdown"><p class="label">${label}</p><p>${time(at)}</p></div>`;
   const about =
     sale.description === null
       ? ''
-      : `<p class="about${isLong(sale.description, 300) ? ' long' : ''}" dir="auto">${escaped(sale.description)}</p>`;
+      : `<p class="about${isLong(sale.description, 160) ? ' long' : ''}" dir="auto">${escaped(sale.description)}</p>`;
   return `<div class="wide shop"><div class="column">${picture(sale)}${about}</div>
 <div class="column"><section class="stack product ${sale.state}"><h1 dir="auto"${isLong(sale.name) ? ' class="long"' : ''}>${escaped(sale.name)}</h1>
 <div class="row apart"><p class="price">${price(sale)}</p>${pill(sale)}</div>

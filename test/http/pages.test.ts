@@ -1,7 +1,7 @@
 /** The pages as the server sends them: their policy, size and escapes, and the lists on them. */
 import { gzipSync } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
-import { call, createSale } from '../support/client.ts';
+import { call, createSale, patch, post } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
@@ -144,6 +144,17 @@ describe('a page', () => {
     expect(missing.headers.get('content-type')).toMatch(
       type === 'text/html' ? type : 'application/problem+json',
     );
+  });
+
+  it('says when a sale opens that is paused before its start, and asks for a code that will open it', async () => {
+    const [startsAt, opensAt] = ['2101-01-01T00:00:00.000Z', '2100-01-01T00:00:00.000Z'];
+    const { id } = await createSale(service.url, 2, { startsAt });
+    const codes = [{ code: 'EARLY', uses: 1 }];
+    await post(`${service.url}/sales/${id}/groups`, { name: 'members', opensAt, codes });
+    await patch(`${service.url}/sales/${id}`, { paused: true });
+    const { html, data } = await open(`/shop/${id}`);
+    expect(html).toContain(`<p class="label">Opens</p><p><time datetime="${startsAt}">`);
+    expect(data).toMatchObject({ codesFrom: opensAt, sale: { state: 'paused' } });
   });
 
   it('escapes names, in its text and in its data', async () => {

@@ -1,6 +1,7 @@
 /** The pages in a real browser, except orders: lists, streams, amounts and times, a missing page, the description of the API. */
+import type { Page } from 'playwright-core';
 import { describe, expect, it } from 'vitest';
-import { createSale } from '../support/client.ts';
+import { createSale, patch } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { startService } from '../support/service.ts';
 import { envOf, openTestStores } from '../support/stores.ts';
@@ -63,6 +64,18 @@ describe.skipIf(executablePath === undefined)('in Chromium (skipped where it is 
         },
         { javaScriptEnabled, timezoneId: 'Asia/Kolkata' },
       );
+  });
+
+  it('opens a sale of the list on time, also after the device slept, and the clock of the page with it', async () => {
+    const { id } = await createSale(service.url, 3, { startsAt: inAnHour() });
+    const pill = (text: string) => `a[href="/shop/${id}"] .pill:text-is("${text}")`;
+    const use = async (page: Page) => {
+      await page.waitForSelector(pill('Opens soon'));
+      await patch(`${service.url}/sales/${id}`, { startsAt: new Date(Date.now() + 3_000).toISOString() });
+      await page.waitForSelector(pill('On sale'));
+    };
+    const sleeps = 'const asleep = performance.now(); performance.now = () => asleep;';
+    await visit(browser, service.url, use, {}, (page) => page.addInitScript(sleeps));
   });
 
   it('shows a page where there is none, and describes the API in one', async () => {

@@ -6,7 +6,7 @@
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 import { coalesce } from '../../concurrency/coalesce.ts';
 import { limits } from '../../config/limits.ts';
-import { type Sale, type SaleState, stateOf } from '../../domain/sale.ts';
+import { isComing, type Sale, type SaleState, stateOf } from '../../domain/sale.ts';
 import { expectedFailure } from '../../store/failures/any-store.ts';
 import { isLocal } from '../admin.ts';
 import { type Assets, type Body, bodyOf, sendBody } from '../assets.ts';
@@ -128,8 +128,8 @@ function salePage(context: PageContext, page: Render, proofWorker: string): Requ
   const { reads, paymentSecrets, adminTokens } = context;
   const read = coalesce(async (saleId: number) => {
     const { sales, nowMs } = await reads.sales.watch([saleId]);
-    const isComing = sales.some((sale) => stateOf(sale, nowMs) === 'scheduled');
-    return { sales, nowMs, codesFrom: isComing ? await reads.groups.codesFrom(saleId) : null };
+    const mayNeedCode = sales.some((sale) => isComing(sale, nowMs));
+    return { sales, nowMs, codesFrom: mayNeedCode ? await reads.groups.codesFrom(saleId) : null };
   });
   return async (req, res) => {
     const saleId = saleIdSchema.safeParse(req.params.saleId).data ?? Number.POSITIVE_INFINITY;
@@ -148,7 +148,7 @@ function salePage(context: PageContext, page: Render, proofWorker: string): Requ
     const paymentWindowS = known.paymentWindowS ?? context.paymentWindowS;
     const shown = { sale, auth: authOf(context), canPay, codesFrom, paymentWindowS, proofWorker };
     const data = { page: 'sale', now, ...shown };
-    const body = saleBody(sale);
+    const body = saleBody(sale, now);
     await sendText(req, res, page({ title: sale.name, current: '', script: 'shop', data, body }), [sale]);
   };
 }

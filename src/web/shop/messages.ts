@@ -30,8 +30,10 @@ const ALL_TAKEN: Message = [
   'A unit comes back when an order is cancelled or expires. The page asks for one when your turn comes',
 ];
 
+export type Waited = Extract<Attempt, { kind: 'waiting' }>;
+
 /** The time that is left follows it. */
-export const waitMessage = ({ why }: Extract<Attempt, { kind: 'waiting' }>, sale: Sale): Message =>
+export const waitMessage = ({ why }: Waited, sale: Sale): Message =>
   why === 'turn' && sale.remaining <= 0 ? ALL_TAKEN : WAITS[why];
 
 /** Why a purchase was refused. */

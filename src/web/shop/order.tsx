@@ -1,11 +1,18 @@
 /** The visitor's side of a sale: purchase, waiting, and the order with its payment. */
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { SaleState } from '../../domain/sale.ts';
+import { isComing, type SaleState } from '../../domain/sale.ts';
 import { clock, count, money, shortDate, span } from '../ui/format.ts';
 import { Field, Live, Notice, useKeptFocus } from '../ui/parts.tsx';
 import { now } from '../ui/time.ts';
 import type { View } from './effects.ts';
-import { failureMessage, type Message, refusalMessage, waitlistMessage, waitMessage } from './messages.ts';
+import {
+  failureMessage,
+  type Message,
+  refusalMessage,
+  type Waited,
+  waitlistMessage,
+  waitMessage,
+} from './messages.ts';
 import { Closed, Placed } from './placed.tsx';
 import { isActive, isBusy, isSought, isUnauthorized } from './state.ts';
 
@@ -103,7 +110,11 @@ function stepOf(
     case 'open':
       return [`Buy for ${money(sale.priceCents * units, sale.currency)}`, ...terms];
     case 'paused':
-      return ['Paused', 'The shop has paused the sale. You can buy here when it goes on', ...terms];
+      return [
+        'Paused',
+        `The shop has paused the sale. You can buy here when it goes on${isComing(sale, now.value) ? ' and has opened' : ''}`,
+        ...terms,
+      ];
     case 'sold-out':
       return [
         'Join the waitlist',
@@ -136,8 +147,8 @@ function BuyForm({ saleState, ...view }: View & { saleState: Selling }) {
   const isInTurn = state.attempt.kind === 'waiting' && state.attempt.why === 'turn';
   const isSoldOut = saleState === 'sold-out';
   // With tickets, a turn is drawn before the start, so visitors may enter early.
-  const isComing = saleState === 'scheduled';
-  const isOpen = saleState === 'open' || isSoldOut || (isComing && (auth === 'jwt' || isEarly(state)));
+  const isAdmitted = saleState === 'scheduled' && (auth === 'jwt' || isEarly(state));
+  const isOpen = saleState === 'open' || isSoldOut || isAdmitted;
   const allowed = Math.min(sale.maxPerOrder, sale.maxPerCustomer ?? sale.maxPerOrder);
   const most = isSoldOut ? allowed : Math.max(1, Math.min(allowed, sale.remaining));
   const units = Math.min(state.units, most);
@@ -158,7 +169,9 @@ function BuyForm({ saleState, ...view }: View & { saleState: Selling }) {
     >
       <h2 tabIndex={-1}>{isSoldOut ? 'Waitlist' : state.order !== null ? 'Order again' : 'Your order'}</h2>
       <Customer {...view} />
-      {codesFrom !== null && <Code codesFrom={codesFrom} isNeeded={auth === 'none'} isUsed={isComing} />}
+      {codesFrom !== null && (
+        <Code codesFrom={codesFrom} isNeeded={auth === 'none'} isUsed={isComing(sale, now.value)} />
+      )}
       <div class="buy">
         {allowed > 1 && <Stepper {...view} {...{ most, units }} isFixed={isWaiting || !isOpen} />}
         <button type="submit" class={look} disabled={!isOpen} aria-disabled={isWaiting}>
@@ -177,6 +190,15 @@ function BuyForm({ saleState, ...view }: View & { saleState: Selling }) {
   );
 }
 
+/** Keyboards of phones change nothing of what is typed, and their last key sends the form. */
+const AS_TYPED = {
+  autocomplete: 'off',
+  autocapitalize: 'none',
+  autocorrect: 'off',
+  spellcheck: false,
+  enterkeyhint: 'go',
+} as const;
+
 /** The code that opens a sale early; it keeps its space when the sale opens for all. */
 function Code({ codesFrom, isNeeded, isUsed }: { codesFrom: string; isNeeded: boolean; isUsed: boolean }) {
   const hint =
@@ -185,14 +207,7 @@ function Code({ codesFrom, isNeeded, isUsed }: { codesFrom: string; isNeeded: bo
       : `With a code you can buy from ${shortDate(codesFrom)}.`;
   return (
     <Field label="Access code" hint={isUsed ? hint : 'The sale needs no code any more.'}>
-      <input
-        name="code"
-        maxLength={64}
-        autocomplete="off"
-        spellcheck={false}
-        required={isNeeded}
-        disabled={!isUsed}
-      />
+      <input name="code" maxLength={64} {...AS_TYPED} required={isNeeded} disabled={!isUsed} />
     </Field>
   );
 }
@@ -229,15 +244,14 @@ function Customer({ state, dispatch }: View) {
       <input
         name="customer"
         required
-        autocomplete="off"
-        spellcheck={false}
+        {...AS_TYPED}
         readOnly={isBusy(state)}
         {...(isToken
           ? ({ type: 'password' } as const)
           : ({
               type: 'text',
               maxLength: 64,
-              pattern: '[A-Za-z0-9._:\\-]+',
+              pattern: '[A-Za-z0-9._:\\-]+ *', // a keyboard's suggestion ends with a space
               placeholder: 'ann.smith',
             } as const))}
         // Not `value`: each event of the sale would set what the visitor is typing.
@@ -277,25 +291,15 @@ function Progress({ state, dispatch }: View) {
           It slows scripts down. This takes a few seconds.
         </Notice>
       );
-    case 'waiting': {
-      const [tone, title, text] = waitMessage(attempt, state.sale);
-      const leftMs = attempt.untilMs - now.value;
+    case 'waiting':
       return (
         <>
-          <Notice tone={tone} title={title}>
-            {text}
-            <span aria-hidden="true">
-              {' '}
-              in <b>{leftMs > 60_000 ? clock(leftMs) : `${Math.max(0, Math.ceil(leftMs / 1_000))}\u00a0s`}</b>
-            </span>
-            .
-          </Notice>
+          <Wait attempt={attempt} sale={state.sale} />
           <button type="button" class="slim" onClick={() => dispatch({ is: 'stopped' })}>
             Stop waiting
           </button>
         </>
       );
-    }
     case 'looking':
       return (
         <Notice tone="warn" title="Looking for your order">
@@ -307,6 +311,39 @@ function Progress({ state, dispatch }: View) {
     default:
       return null;
   }
+}
+
+/** Why the attempt waits, and until when. */
+function Wait({ attempt, sale }: { attempt: Waited; sale: View['state']['sale'] }) {
+  const [tone, title, text] = waitMessage(attempt, sale);
+  const leftMs = attempt.untilMs - now.value;
+  if (attempt.why === 'turn')
+    return (
+      <>
+        <Notice tone={tone} title={title}>
+          {text}.
+        </Notice>
+        <div class="turn">
+          <p class="soft">
+            Your turn comes <span aria-hidden="true">in</span>
+          </p>
+          <p class="numeral" aria-hidden="true">
+            {clock(leftMs)}
+          </p>
+          <p class="small soft">on {shortDate(new Date(attempt.untilMs).toISOString())}</p>
+        </div>
+      </>
+    );
+  return (
+    <Notice tone={tone} title={title}>
+      {text}
+      <span aria-hidden="true">
+        {' '}
+        in <b>{leftMs > 60_000 ? clock(leftMs) : `${Math.max(0, Math.ceil(leftMs / 1_000))}\u00a0s`}</b>
+      </span>
+      .
+    </Notice>
+  );
 }
 
 /** How many units, from one to the most that an order may have now. */

@@ -1,6 +1,14 @@
 /** One sale: its picture, price, countdown and stock, and the visitor's order. */
 import { useState } from 'preact/hooks';
-import { isLong, isScarce, placeholderOf, type SaleState, stateOf, stockText } from '../../domain/sale.ts';
+import {
+  isComing,
+  isLong,
+  isScarce,
+  placeholderOf,
+  type SaleState,
+  stateOf,
+  stockText,
+} from '../../domain/sale.ts';
 import type { Sale } from '../ui/answers.ts';
 import { clock, count, money, shortDate } from '../ui/format.ts';
 import { Bar, Pill, StatePill } from '../ui/parts.tsx';
@@ -17,7 +25,7 @@ export const SalePage = ({ page: { state, dispatch } }: { page: Page }) => {
       <div class="column">
         <Picture sale={sale} />
         {sale.description !== null && (
-          <p class={isLong(sale.description, 300) ? 'about long' : 'about'} dir="auto">
+          <p class={isLong(sale.description, 160) ? 'about long' : 'about'} dir="auto">
             {sale.description}
           </p>
         )}
@@ -31,7 +39,9 @@ export const SalePage = ({ page: { state, dispatch } }: { page: Page }) => {
             <p class="price">{money(sale.priceCents, sale.currency)}</p>
             <div class="row">
               {!isLive && <Pill tone="plain">Reconnecting</Pill>}
-              <StatePill state={saleState} />
+              <span class="row" aria-live="polite">
+                <StatePill state={saleState} />
+              </span>
             </div>
           </div>
           <Countdown sale={sale} state={saleState} />
@@ -76,11 +86,11 @@ export function Picture({ sale: { name, imageUrl } }: { sale: Pick<Sale, 'name' 
 /** A sale with a start or an end always has it, so that nothing moves when the sale opens. */
 function Countdown({ sale, state }: { sale: Sale; state: SaleState }) {
   if (sale.startsAt === null && sale.endsAt === null) return null;
-  const isComing = state === 'scheduled' && sale.startsAt !== null;
-  const until = isComing ? sale.startsAt : state === 'ended' ? null : sale.endsAt;
+  const opensLater = isComing(sale, now.value);
+  const until = opensLater ? sale.startsAt : state === 'ended' ? null : sale.endsAt;
   const at = until ?? sale.endsAt ?? sale.startsAt!;
   const isOver = until === null;
-  const label = isOver ? (state === 'ended' ? 'Ended' : 'Opened') : isComing ? 'Opens in' : 'Ends in';
+  const label = isOver ? (state === 'ended' ? 'Ended' : 'Opened') : opensLater ? 'Opens in' : 'Ends in';
   return (
     <div class={isOver ? 'countdown over' : 'countdown'}>
       <p class="label">
