@@ -138,3 +138,19 @@ describe('what an answer said of the sale ends when it is so no longer', () => {
     expect(state.waitlist).toBeNull();
   });
 });
+
+it('a place far back on the waitlist is read less often', () => {
+  press('none');
+  const readsAt = (place: number | null, jitterMs: number): boolean => {
+    state = { ...state, attempt: { kind: 'idle' }, todo: [], entry: { place } as State['entry'] };
+    state = reduce(state, { is: 'ticked' }, { nowMs, jitterMs });
+    return tasks().some((task) => (task as { do: string }).do === 'place');
+  };
+  expect([
+    readsAt(100, 500),
+    readsAt(null, 500),
+    readsAt(101, 500),
+    readsAt(1001, 500),
+    readsAt(101, 50),
+  ]).toEqual([true, true, false, false, true]);
+});

@@ -123,7 +123,7 @@ export type PageEvent =
   | { readonly is: 'ticked' }
   | { readonly is: 'ended'; readonly id: number; readonly outcome: Outcome };
 
-/** @param jitterMs added to a wait, so that customers who were refused together do not repeat together */
+/** @param jitterMs up to 1,000: added to a wait, so that customers who were refused together do not repeat together */
 export interface Moment {
   readonly nowMs: number;
   readonly jitterMs: number;

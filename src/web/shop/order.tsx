@@ -212,13 +212,16 @@ function Code({ codesFrom, isNeeded, isUsed }: { codesFrom: string; isNeeded: bo
   );
 }
 
+/** The service counts no further. */
+const COUNTED = 1_000;
+
 /** The visitor's place on the waitlist. */
 const Waiting = ({ state, dispatch, place, quantity }: View & { place: number; quantity: number }) => (
   <div class="stack">
     <h2 tabIndex={-1}>You are on the waitlist</h2>
     <div>
       <p class="soft">Your place in line</p>
-      <p class="numeral">{count(place)}</p>
+      <p class="numeral">{place > COUNTED ? `${count(COUNTED)}+` : count(place)}</p>
     </div>
     <p class="small soft">
       You are waiting for {quantity === 1 ? 'one unit' : `${count(quantity)} units`}. {inTurn(state.sale)}.

@@ -36,6 +36,8 @@ const EFFECT_MS = 10_000;
 const MAX_RENEWALS = 3;
 /** A payment may come, also too late, or a refund. */
 const MAY_CHANGE: ReadonlySet<string | undefined> = new Set(['pending', 'paid', 'expired', 'cancelled']);
+/** Places on the waitlist that are read with each tick. One further back changes slowly: it is read with about one of ten. */
+const NEAR = 100;
 const IDLE: Attempt = { kind: 'idle' };
 const NO_TICKET = { ticket: null, invalidTickets: 0, isQueued: false };
 
@@ -122,7 +124,8 @@ export function reduce(before: State, event: PageEvent, at: Moment): State {
     case 'ticked': {
       // A timer stops while the device sleeps; the server's clock does not.
       if (state.attempt.kind === 'waiting' && at.nowMs >= state.attempt.untilMs) return request(state);
-      const next = state.entry !== null && state.waitlist === null ? begin(state, { do: 'place' }) : state;
+      const isDue = state.entry !== null && ((state.entry.place ?? 0) <= NEAR || at.jitterMs < 100);
+      const next = isDue && state.waitlist === null ? begin(state, { do: 'place' }) : state;
       return state.reading === null && mayBeNew(state) ? read(next, at) : next;
     }
     case 'ended':
