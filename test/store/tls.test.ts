@@ -4,7 +4,7 @@ import { chmod, chown, copyFile, stat, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { Redis } from 'ioredis';
 import pg from 'pg';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { removeFolder, temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { startPostgres } from '../../lab/servers/postgres-folder.ts';
 import { SERVICE_ROLE, serviceUrlOf } from '../../src/local/postgres-roles.ts';
@@ -41,12 +41,30 @@ const startOwn = (port?: number) =>
     args: ['-c', 'fsync=off'],
     ...(port !== undefined && { port }),
   });
-const startRedis = (port?: number) => {
+/** The options of a Redis that listens with TLS at `port`. */
+function redisTls(port: number): string[] {
   const files = ['--tls-cert-file', certificates.right, '--tls-key-file', path.join(folder, 'server.key')];
-  const tls = ['--tls-port', String(tlsPort), ...files, '--tls-ca-cert-file', authority.certificate];
-  const args = [...tls, '--tls-auth-clients', 'no'];
+  const tls = ['--tls-port', String(port), ...files, '--tls-ca-cert-file', authority.certificate];
+  return [...tls, '--tls-auth-clients', 'no'];
+}
+const startRedis = (port?: number) => {
+  const args = redisTls(tlsPort);
   return startRedisServer({ folder: path.join(folder, 'redis'), args, ...(port !== undefined && { port }) });
 };
+
+/** A cluster of one server, which announces the host of its certificate as the managed ones do. @returns its TLS port, too */
+async function startCluster() {
+  const [port, busPort] = [await freePort(), await freePort()];
+  const cluster = ['--cluster-enabled', 'yes', '--tls-cluster', 'yes', '--cluster-port', String(busPort)];
+  const names = ['--cluster-announce-hostname', 'localhost', '--cluster-preferred-endpoint-type', 'hostname'];
+  const args = [...redisTls(port), ...cluster, ...names];
+  const server = await startRedisServer({ folder: path.join(folder, 'cluster'), args });
+  const admin = new Redis(server.url);
+  await admin.call('CLUSTER', 'ADDSLOTSRANGE', 0, 16_383);
+  const info = () => admin.call('CLUSTER', 'INFO') as Promise<string>;
+  await eventually(info, (text) => text.includes('cluster_state:ok'));
+  return { server, admin, port };
+}
 
 async function onPostgres(...statements: readonly string[]): Promise<pg.QueryResult> {
   const client = new pg.Client({ connectionString: postgres.url() });
@@ -147,6 +165,24 @@ describe.skipIf(missing !== null)(`TLS to the stores ${missing ?? ''}`, () => {
     [postgres, redis] = await Promise.all([startOwn(postgres.port), startRedis(redis.port)]);
     await expect.poll(async () => (await buy(service.url, id, 'bob')).status).toBeOneOf([200, 201]);
     expect((await buy(service.url, id, 'ann')).status).toBe(200);
+  });
+
+  it('a cluster is used by the host that its certificate names, and an error names what is wrong', async () => {
+    const { server, admin, port } = await startCluster();
+    onTestFinished(async () => {
+      admin.disconnect();
+      await server.kill();
+    });
+    const env = environment({ REDIS_URL: `rediss+cluster://localhost:${port}`, STRATEGY: 'lua' });
+    await using service = await spawnService(env);
+    const { id } = await createSale(service.url, 1);
+    expect((await buy(service.url, id, 'ann')).status).toBe(201);
+    await service.stop();
+
+    await admin.config('SET', 'tls-cert-file', certificates.elsewhere);
+    await using run = launch(env);
+    expect(await run.url).toBeNull();
+    expect(run.log.join('\n')).toMatch(/Cannot use Redis[\s\S]*altnames[\s\S]*is for another host name/);
   });
 
   it.each<[string, Certificate, () => string, RegExp]>([

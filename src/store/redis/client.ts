@@ -91,6 +91,8 @@ export function clusterOf(address: ClusterAddress, onReply: OnReply): Cluster {
   return new Cluster([...address.hosts], {
     lazyConnect: true,
     enableOfflineQueue: false,
+    // A certificate names the host: connect to that, not to its address.
+    dnsLookup: (host, callback) => callback(null, host),
     slotsRefreshInterval: SLOTS_REFRESH_MS,
     slotsRefreshTimeout: limits.redisCommandMs,
     retryDelayOnFailover: 0,

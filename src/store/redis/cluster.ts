@@ -152,6 +152,20 @@ export function redisCluster(
   };
 }
 
+/** Connects to the first server, because the client of the cluster does not say why it fails. @returns null: it is reached */
+export async function whyUnreachable(address: ClusterAddress, onReply: OnReply): Promise<Error | null> {
+  const options = { ...nodeOptions(address, onReply), ...address.hosts[0], retryStrategy: () => null };
+  const server = new Redis(options);
+  const errors: Error[] = [];
+  server.on('error', (error) => errors.push(error));
+  const why = await server.connect().then(
+    () => null,
+    (error) => errors[0] ?? error,
+  );
+  server.disconnect();
+  return why;
+}
+
 const SLOTS = 16_384;
 
 /** `slots 0-5460` */

@@ -11,7 +11,7 @@ import { onIoredis } from '../../locks/adapters/ioredis.ts';
 import { isDenied } from '../../locks/adapters/redis-errors.ts';
 import type { RedisClient } from '../../locks/clients.ts';
 import { clientOf } from './client.ts';
-import { type ConnectionOptions, redisCluster } from './cluster.ts';
+import { type ConnectionOptions, redisCluster, whyUnreachable } from './cluster.ts';
 import { heldErrors } from './held-errors.ts';
 import { missingRules, PROBE_KEY } from './permissions.ts';
 import { attemptScripts, requestsBy, type SaleScripts } from './scripts.ts';
@@ -110,13 +110,11 @@ async function openCluster(
   denials: Denials,
 ): Promise<RedisStore> {
   const errors = heldErrors(onError);
-  const { cluster, connect, servers, ...toServers } = redisCluster(
-    address,
-    replicas,
-    errors.report,
-    noteIn(denials),
-  );
-  await connect();
+  const onReply = noteIn(denials);
+  const { cluster, connect, servers, ...toServers } = redisCluster(address, replicas, errors.report, onReply);
+  await connect().catch(async (error) => {
+    throw (await whyUnreachable(address, onReply)) ?? error;
+  });
   errors.release();
   const redis = cluster as unknown as Redis; // the commands that name keys are the same
   const another: RedisStore['another'] = (listener) => openCluster(address, listener, 0, denials);
