@@ -28,6 +28,8 @@ const dist = path.join(root, 'dist');
 /** What the last build read and wrote. */
 const record = path.join(dist, '.build.json');
 const DAY_MS = 86_400_000;
+/** An installation changes it; so does `npm prune`, after which nothing can be built. */
+const LOCK = 'node_modules/.package-lock.json';
 
 /** Entries by their place in dist/. Those that the image of the service lacks are skipped. */
 const service = {
@@ -119,11 +121,11 @@ function versionOf(file, beforeMs = Number.POSITIVE_INFINITY) {
   return stat === undefined || stat.mtimeMs > beforeMs ? null : `${stat.mtimeMs} ${stat.size}`;
 }
 
-/** Whether nothing that the last build of a part read has changed, and all that it wrote is there. */
-function isCurrent({ read = {}, written = [] } = {}) {
+/** Whether nothing that the last build of a part read has changed, except `ignored`, and all that it wrote is there. */
+function isCurrent({ read = {}, written = [] } = {}, ignored = '') {
   return (
     written.length > 0 &&
-    Object.entries(read).every(([file, version]) => versionOf(file) === version) &&
+    Object.entries(read).every(([file, version]) => file === ignored || versionOf(file) === version) &&
     written.every((file) => existsSync(path.join(dist, file)))
   );
 }
@@ -133,7 +135,7 @@ async function loadEsbuild() {
     return { esbuild: await import('esbuild') };
   } catch {
     const start = '`node --enable-source-maps --max-semi-space-size=64 dist/commands/start.js`';
-    const reason = `esbuild is a development dependency, which is not installed here. Start the built service with ${start}, or run \`npm ci\` to build it.`;
+    const reason = `esbuild is a development dependency, which is not installed here. Start the built service with ${start}, other built programs of dist/commands likewise, or run \`npm ci\` to build.`;
     return { esbuild: null, reason };
   }
 }
@@ -184,8 +186,7 @@ async function buildPart({ build }, { entries, options }) {
   const files = outputFiles.flatMap(withCompressed);
   for (const { name, contents } of files) replace(name, contents);
   const own = Object.keys(metafile.inputs).filter((file) => !file.includes('node_modules/'));
-  // An installation changes the lock file of node_modules.
-  const inputs = ['scripts/build.js', 'node_modules/.package-lock.json', ...own];
+  const inputs = ['scripts/build.js', LOCK, ...own];
   return {
     // One that changed meanwhile may not have been read as it is now.
     read: Object.fromEntries(inputs.map((file) => [file, versionOf(file, startedMs)])),
@@ -244,10 +245,11 @@ function giveToOwner() {
 
 refuseOldNode();
 const built = existsSync(record) ? JSON.parse(readFileSync(record, 'utf8')) : {};
-const stale = Object.keys(parts).filter((name) => !isCurrent(built[name]));
-if (stale.length > 0) {
-  const { esbuild, reason } = await loadEsbuild();
-  if (esbuild === null) refuse(reason);
+const staleParts = (ignored) => Object.keys(parts).filter((name) => !isCurrent(built[name], ignored));
+const stale = staleParts();
+const { esbuild, reason } = stale.length > 0 ? await loadEsbuild() : {};
+if (esbuild === null && staleParts(LOCK).length > 0) refuse(reason);
+if (esbuild) {
   prepareFolder();
   const results = await Promise.all(stale.map((name) => buildPart(esbuild, parts[name])));
   for (const [n, name] of stale.entries()) built[name] = results[n];

@@ -1,6 +1,14 @@
 /** The build: what it makes follows the sources, and what keeps it from being made is named. */
 import { spawnSync } from 'node:child_process';
-import { appendFileSync, copyFileSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  copyFileSync,
+  mkdirSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import path from 'node:path';
 import { expect, it } from 'vitest';
 import { temporaryFolder } from '../lab/kit/temporary-folder.ts';
@@ -34,6 +42,18 @@ it('builds what a changed source needs, and nothing when none has changed', asyn
   const firstMs = builtMs();
   expect(build()).toMatchObject({ status: 0 });
   expect(builtMs()).toBe(firstMs);
+
+  // npm prune removes esbuild, and writes this file.
+  const modules = path.join(copy.folder, 'node_modules');
+  rmSync(modules);
+  mkdirSync(modules);
+  writeFileSync(path.join(modules, '.package-lock.json'), '{}');
+  expect(build()).toMatchObject({ status: 0, stderr: '' });
+  expect(builtMs()).toBe(firstMs);
+  appendFileSync(path.join(copy.folder, 'src/config/limits.ts'), '\n');
+  expect(build()).toMatchObject({ status: 1, stderr: expect.stringContaining('run `npm ci` to build') });
+  rmSync(modules, { recursive: true });
+  symlinkSync(path.resolve('node_modules'), modules);
 
   appendFileSync(path.join(copy.folder, 'src/config/arguments.ts'), "throw new Error('here');\n");
   expect(build()).toMatchObject({ status: 0 });
