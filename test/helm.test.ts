@@ -170,7 +170,7 @@ describe.skipIf(missing.length > 0)(`helm${missing.map((name) => ` (missing: ${n
     const documents = installs[1]!;
     const { spec } = find(documents, 'Deployment');
     const { labels } = spec.template.metadata;
-    const [{ ports, livenessProbe, readinessProbe }] = spec.template.spec.containers;
+    const [{ ports, startupProbe, livenessProbe, readinessProbe }] = spec.template.spec.containers;
     const names = ports.map(({ name }: Resource) => name);
     const services = documents.filter(({ kind }) => kind === 'Service');
     for (const { selector, ports: of } of services.map((one) => one.spec)) {
@@ -186,9 +186,10 @@ describe.skipIf(missing.length > 0)(`helm${missing.map((name) => ` (missing: ${n
     expect(find(documents, 'Job').spec.template.metadata.labels).not.toMatchObject(spec.selector.matchLabels);
     const { ingress } = find(documents, 'NetworkPolicy').spec;
     expect(ingress.map((one: Resource) => one.ports[0].port)).toEqual(names);
-    expect([livenessProbe, readinessProbe].map(({ httpGet }) => httpGet)).toEqual([
-      { path: '/healthz', port: 'http' },
-      { path: '/readyz', port: 'http' },
+    expect([startupProbe, livenessProbe, readinessProbe].map(({ httpGet }) => httpGet)).toEqual([
+      { path: '/healthz', port: 'admin' },
+      { path: '/healthz', port: 'admin' },
+      { path: '/readyz', port: 'admin' },
     ]);
     expect(spec.replicas).toBeUndefined(); // the autoscaler decides
     expect(find(documents, 'HorizontalPodAutoscaler').spec.scaleTargetRef.name).toBe(
@@ -203,6 +204,17 @@ describe.skipIf(missing.length > 0)(`helm${missing.map((name) => ` (missing: ${n
     expect(find(documents, 'PrometheusRule').spec).toEqual(parse(alerts));
     const [relabeling] = monitor.endpoints[0].relabelings;
     expect(alerts).toContain(`${relabeling.targetLabel}="${relabeling.replacement}"`);
+  });
+
+  it('listens where the values say, and keeps the addresses of clients', async () => {
+    const { spec } = find(installs[0]!, 'Deployment').spec.template;
+    expect(envOf(spec)).toMatchObject({ HOST: '0.0.0.0' });
+    const [command] = commandsOf(text('docs/how-to/run-on-kubernetes.md'));
+    const service = '--set service.type=LoadBalancer --set service.externalTrafficPolicy=Local';
+    const documents = await render(`${command!.trimEnd()} --set host=:: ${service}`);
+    expect(invalid(documents.filter(isStandard))).toEqual([]);
+    expect(envOf(find(documents, 'Deployment').spec.template.spec).HOST).toBe('::');
+    expect(find(documents, 'Service').spec.externalTrafficPolicy).toBe('Local');
   });
 
   it('pods are as restricted as the service of docker-compose.yml, and have time to stop', () => {

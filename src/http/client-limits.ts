@@ -20,14 +20,17 @@ export interface ClientLimits {
 const TOO_MANY = problemReply('too-many-requests', 'Too many requests of this address. Retry in a second.');
 const REPLY = { ...TOO_MANY, headers: [...TOO_MANY.headers, 'Retry-After', '1'] };
 
-/** Passes requests to `listener` as long as their address has not exceeded its rate. */
+/** A load balancer may share its address with the customers whom it probes the service for. */
+const PROBES = ['/healthz', '/readyz'];
+
+/** Passes requests to `listener` as long as their address has not exceeded its rate; probes always. */
 export function limitRequests(
   listener: RequestListener,
   { addresses, requests, onLimited }: ClientLimits,
 ): RequestListener {
   if (requests === null) return listener;
   return (req, res) => {
-    if (requests.take(addresses.of(req))) return listener(req, res);
+    if (PROBES.includes(req.url!) || requests.take(addresses.of(req))) return listener(req, res);
     onLimited('address-rate');
     send(res, REPLY);
   };

@@ -248,10 +248,16 @@ describe('the proof of work', () => {
 
 describe('one address', () => {
   const ask = (forwardedFor: string) =>
-    call(`${guarded.url}/healthz`, { headers: { 'x-forwarded-for': forwardedFor } });
+    call(`${guarded.url}/strategies`, { headers: { 'x-forwarded-for': forwardedFor } });
 
   it('is rate-limited, whatever forwarding headers it sends', async () => {
     await passed((n) => ask(`192.0.2.${n % 256}, 203.0.113.9`));
+    const probe = (n: number) =>
+      call(`${guarded.url}/${n % 2 ? 'healthz' : 'readyz'}`, {
+        headers: { 'x-forwarded-for': '203.0.113.9' },
+      });
+    const probes = await Promise.all(Array.from({ length: 30 }, (_, n) => probe(n)));
+    expect(probes.map(({ status }) => status)).toEqual(Array(30).fill(200));
     const answers = await Promise.all(Array.from({ length: 30 }, (_, n) => ask(`192.0.2.${n}`)));
     expect(answers.map(({ status }) => status)).toEqual(Array(30).fill(200));
   });
