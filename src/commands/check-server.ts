@@ -10,8 +10,10 @@ import { choices } from '../service/core.ts';
 import { type Check, checkDatabase } from '../service/server-checks.ts';
 import { databaseUrlOf, runCommand, say } from './command.ts';
 
-const HELP = `npm run check-server -- <URL>
-  <URL>  as DATABASE_URL; without it, DATABASE_URL. Run it with the URL of the service and, for all checks, with that of the owner`;
+const HELP = `npm run check-server [-- <URL>]
+  <URL>   as DATABASE_URL; without it, DATABASE_URL, whose password is not in the process list. Run it with the URL of the service
+          and, for all checks, with that of the owner
+  EVENTS  as for the service`;
 const WIDTHS = [30, 9] as const;
 
 /** @returns the exit code */
@@ -24,12 +26,12 @@ async function main(): Promise<number> {
   }
   const fileNames = loadEnvFile();
   const given = words.length === 0 ? {} : { DATABASE_URL: words[0], DATABASE_URL_FILE: '' };
-  const url = databaseUrlOf(parseEnv({ ...process.env, ...given }, choices, fileNames));
+  const config = parseEnv({ ...process.env, ...given }, choices, fileNames);
   const stopping = new AbortController();
   onStopSignals(process, { first: () => stopping.abort(), later: () => process.exit(1) });
   say(row('check', 'result', 'found'));
   let wrong = 0;
-  for await (const check of checkDatabase(url, stopping.signal)) {
+  for await (const check of checkDatabase(databaseUrlOf(config), config.events, stopping.signal)) {
     report(check);
     wrong += check.problems.length;
   }

@@ -13,6 +13,7 @@ const HELP = `npm run migrate
   DATABASE_URL            as for the service, which must run if its stores are local
   MIGRATION_DATABASE_URL  the same database with the role that owns the tables; empty: the role of DATABASE_URL migrates
   CELL_DATABASE_URLS      as for the service: these, too, by the roles that they name
+  EVENTS                  as for the service: behind a pooler, the role must have the same
 Exits with 0 when the database is current, otherwise with 2 and the reason: a migration that fails leaves nothing behind.`;
 
 /** Each line of a report, and below it what it is about. */

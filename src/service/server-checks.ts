@@ -30,11 +30,18 @@ const problem = (text: string): Finding => ({ found: '', problems: [text] });
 
 /**
  * Runs the checks one after the other; those of behavior only when the server and its settings are as needed.
+ * @param events the EVENTS of the service
  * @param signal ends after the check in progress
  * @throws StartError when the server cannot be reached
  */
-export async function* checkDatabase(databaseUrl: string, signal: AbortSignal): AsyncGenerator<Check> {
-  const server = await reach('Postgres', 'DATABASE_URL', databaseUrl, () => serverAndSettings(databaseUrl));
+export async function* checkDatabase(
+  databaseUrl: string,
+  events: readonly string[],
+  signal: AbortSignal,
+): AsyncGenerator<Check> {
+  const server = await reach('Postgres', 'DATABASE_URL', databaseUrl, () =>
+    serverAndSettings(databaseUrl, events),
+  );
   yield { name: 'server and settings', ...server };
   yield await named('tables and rights', () => tablesAndRights(databaseUrl));
   if (server.problems.length > 0) return;
@@ -72,8 +79,8 @@ async function named(name: string, check: () => Promise<Finding>): Promise<Check
   return { name, ...(await check().catch((error: Error) => problem(error.message))) };
 }
 
-async function serverAndSettings(url: string): Promise<Finding> {
-  const problems = await missingOnServer(url);
+async function serverAndSettings(url: string, events: readonly string[]): Promise<Finding> {
+  const problems = await missingOnServer(url, events);
   const { role, version, lossy } = await withPool(url, roleOf);
   const warning = lossy === null ? '' : `; off, so that orders are lost when the machine fails: ${lossy}`;
   return { found: `Postgres ${version}, role ${role}${warning}`, problems };

@@ -21,8 +21,8 @@ afterAll(() => query(`DROP ROLE ${name}`));
 const asRole = () => Object.assign(new URL(database.url), { username: name, password: 'secret' }).href;
 
 /** Its lines by check: the result, and what it found. */
-async function check(url: string) {
-  const run = await runCommand('check-server', {}, [url]);
+async function check(url: string, env: Readonly<Record<string, string>> = {}) {
+  const run = await runCommand('check-server', env, [url]);
   if (process.env.SHOW === '1')
     console.log(`${url.replace(/:[^:@]*@/, ':…@')}\n${run.out}${run.err}exit code ${run.code}`);
   const rows = [...run.out.matchAll(/^(\S.{29})(ok|problem)\b *(.*)$/gm)].map(
@@ -77,10 +77,14 @@ describe.skipIf(program === null)(`behind PgBouncer${program ? '' : ' (missing: 
       pool_mode: 'transaction',
       ...(keepsStatements(program!) && { max_prepared_statements: '0' }),
     });
-    const { code, out, rows } = await check(pooler.url);
+    const { code, out, rows } = await check(pooler.url, {
+      EVENTS: 'order.paid,order.placed',
+      EVENT_WEBHOOK_URL: 'http://127.0.0.1:1',
+    });
     expect(code).toBe(1);
     expect(rows['server and settings']).toMatch(/^problem/);
     expect(out).toContain('A pooler drops the settings that a connection sends');
+    expect(out).toMatch(/SET stampede\.events = '?order\.paid,order\.placed/);
     expect(out).toContain('The pooler does not keep prepared statements');
   });
 });
