@@ -36,7 +36,8 @@ import { type Customers, openCustomers } from './customers.ts';
 import { createPipeline } from './pipeline.ts';
 import type { StoreUrls } from './startup.ts';
 import type { Tracing } from './tracing.ts';
-import { metricsOf, metricsOfAll } from './workers.ts';
+import { metricsOf } from './worker-metrics.ts';
+import { metricsOfAll } from './workers.ts';
 
 export interface ServiceOptions {
   readonly config: Config;

@@ -14,9 +14,11 @@
  * is safe in several instances. A worker ends when the primary does.
  */
 import cluster, { type Worker } from 'node:cluster';
-import { AggregatorRegistry, type Registry } from 'prom-client';
+import type { Registry } from 'prom-client';
+import { coalesce } from '../concurrency/coalesce.ts';
 import { StartError } from '../config/errors.ts';
 import type { Ports } from '../http/listen.ts';
+import { type FromCounted, metricsOfProcess, type ToCount, workerMetrics } from './worker-metrics.ts';
 
 export interface WorkersOptions {
   readonly count: number;
@@ -37,8 +39,10 @@ type FromWorker =
   /** Once it listens on all its ports. */
   | { readonly stampede: 'serving'; readonly ports: Ports }
   /** It requests the metrics of all workers. */
-  | { readonly stampede: 'metrics?'; readonly id: number };
+  | { readonly stampede: 'metrics?'; readonly id: number }
+  | FromCounted;
 type ToWorker =
+  | ToCount
   | { readonly stampede: 'metrics'; readonly id: number; readonly text: string | null }
   | { readonly stampede: 'stop' };
 
@@ -58,13 +62,17 @@ const METRICS_MS = 6_000;
  */
 export async function startWorkers(options: WorkersOptions): Promise<Ports> {
   const { count, env, stopMs, log, onGiveUp, onStarting } = options;
-  const all = new AggregatorRegistry();
+  const metrics = workerMetrics();
   const states = new WeakMap<Worker, State>();
+  // A worker that is starting has counted nothing.
+  const counting = () => livingWorkers().filter((worker) => states.has(worker));
+  const textOfAll = coalesce(() => metrics.text(counting(), (worker) => send(worker, { stampede: 'count' })));
   let stopping: Promise<void> | null = null;
   let earlyDeaths = 0;
 
   function fork(): Worker {
     const worker = cluster.fork(env);
+    metrics.add(worker);
     worker.on('message', (message: FromWorker) => {
       if (message?.stampede === 'opening' || message?.stampede === 'serving')
         states.set(worker, message.stampede);
@@ -73,7 +81,7 @@ export async function startWorkers(options: WorkersOptions): Promise<Ports> {
         if (stopping !== null) send(worker, { stampede: 'stop' });
       }
       if (message?.stampede !== 'metrics?') return;
-      all.clusterMetrics().then(
+      textOfAll('all').then(
         (text) => send(worker, { stampede: 'metrics', id: message.id, text }),
         () => send(worker, { stampede: 'metrics', id: message.id, text: null }),
       );
@@ -104,8 +112,10 @@ export async function startWorkers(options: WorkersOptions): Promise<Ports> {
   return ports[0]!;
 }
 
+const livingWorkers = () => Object.values(cluster.workers ?? {}) as Worker[];
+
 async function stopAll(states: WeakMap<Worker, State>, stopMs: number): Promise<void> {
-  const workers = Object.values(cluster.workers ?? {}) as Worker[];
+  const workers = livingWorkers();
   const ended = workers.map(
     (worker) => worker.isDead() || new Promise((resolve) => worker.once('exit', resolve)),
   );
@@ -156,21 +166,17 @@ export function onStopMessage(stop: () => void): void {
   });
 }
 
-/** Reads the metrics of several registries of this process as one text. */
-export const metricsOf = (registries: readonly Registry[]) => async (): Promise<string> =>
-  AggregatorRegistry.aggregate(await Promise.all(registries.map((one) => one.getMetricsAsJSON()))).metrics();
-
 /**
  * In a worker: exposes its metrics to the primary, which aggregates them.
  * @returns a function that reads the metrics of all workers; null when they are unavailable
  */
-export function metricsOfAll(registries: Registry[]): () => Promise<string | null> {
-  AggregatorRegistry.setRegistries(registries);
-  new AggregatorRegistry(); // answers the primary's requests
+export function metricsOfAll(registries: readonly Registry[]): () => Promise<string | null> {
   const pending = new Map<number, (text: string | null) => void>();
   let lastId = 0;
   cluster.worker!.on('message', (message: ToWorker) => {
     if (message?.stampede === 'metrics') pending.get(message.id)?.(message.text);
+    if (message?.stampede === 'count')
+      metricsOfProcess(registries).then((metrics) => report({ stampede: 'counted', metrics }));
   });
   return () =>
     new Promise((resolve) => {

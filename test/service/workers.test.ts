@@ -80,6 +80,29 @@ it('secrets in files are read once: workers that replace others have the same', 
   await expect.poll(statuses).toEqual(Array(8).fill(200));
 });
 
+it('metrics keep what a worker that died has counted, and there are none while one does not answer', async () => {
+  const { id } = await createSale(url, 1);
+  await Promise.all(users(100, 'counted').map((user) => buy(url, id, user)));
+  const read = () => call(`${url}/metrics`, { headers: { connection: 'close' } });
+  const attempts = async () => {
+    const lines = String((await read()).body.text).matchAll(/^stampede_attempts_total\{.*\} (\d+)/gm);
+    return [...lines].reduce((sum, [, count]) => sum + Number(count), 0);
+  };
+  const before = await attempts();
+  expect(before).toBeGreaterThanOrEqual(100);
+  const [first, other] = serving() as [number, number];
+  process.kill(first, 'SIGKILL');
+  await expect.poll(() => serving().filter((pid) => pid !== first)).toHaveLength(2);
+  await expect.poll(attempts).toBe(before);
+
+  process.kill(other, 'SIGSTOP');
+  const answers = users(6).map(read);
+  const { status, body } = await Promise.race(answers).finally(() => process.kill(other, 'SIGCONT'));
+  expect([status, body.reason]).toEqual([503, 'worker-silent']);
+  await Promise.all(answers);
+  await expect.poll(attempts).toBe(before);
+});
+
 it('replaces a dead worker, and keeps selling', async () => {
   const { id } = await createSale(url, 100);
   const [first] = serving();

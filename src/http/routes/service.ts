@@ -6,6 +6,7 @@ import { isAdministrator } from '../admin.ts';
 import * as a from '../answer-schemas.ts';
 import type { ServiceContext } from '../context.ts';
 import { json, response } from '../openapi-responses.ts';
+import { busy } from '../problems.ts';
 import { tagged } from '../route.ts';
 
 const service = tagged('Service', true);
@@ -59,7 +60,7 @@ export const serviceRoutes = {
   getMetrics: service('get /metrics', 'anyone', {
     summary: 'Metrics for Prometheus',
     answers: { 200: response('text/plain', z.string(), 'Metrics') },
-    problems: ['not-found'],
+    problems: ['not-found', 'busy'],
     isServed: ({ admin }) => admin !== null,
     setup: ({ service }) => coalesce(() => metricsText(service), limits.metricsEveryMs),
     handle: async ({ res }, { service }, metrics) =>
@@ -68,8 +69,11 @@ export const serviceRoutes = {
 };
 
 /** The metrics of all processes, as Prometheus reads them. */
-const metricsText = async ({ metricsOfAll, instruments }: ServiceContext): Promise<string> =>
-  (await metricsOfAll?.()) ?? (await instruments.registry.metrics());
+async function metricsText({ metricsOfAll, instruments }: ServiceContext): Promise<string> {
+  const text = metricsOfAll === null ? await instruments.registry.metrics() : await metricsOfAll();
+  if (text === null) throw busy('worker-silent');
+  return text;
+}
 
 /** Runs all checks concurrently. @returns `ok` or the error by store */
 export async function runChecks(
