@@ -31,13 +31,14 @@ async function main(): Promise<number> {
   const closers = new Closers();
   const reports = reportsOf();
   try {
-    const found = { different: 0, unread: 0, isMirrored: false };
+    const found = { different: 0, unread: 0, uncommitted: 0, isMirrored: false };
     for (const { databaseUrl } of cellsOf(config)) {
       const core = await openCore(config, { ...urls, databaseUrl }, reports, closers);
       await reconcile(core, reports, values.check === true, found);
     }
-    const { different, unread, isMirrored } = found;
+    const { different, unread, uncommitted, isMirrored } = found;
     const agreement = isMirrored ? 'Redis agrees with Postgres.' : 'Postgres agrees with itself.';
+    if (uncommitted > 0) say(`${uncommitted} reservations in Redis are not committed yet.`);
     if (unread > 0) say(`${unread} sales could not be compared.`);
     if (different > 0 || unread === 0) say(different === 0 ? agreement : `${different} sales differ.`);
     const why =
@@ -54,7 +55,7 @@ async function reconcile(
   { sales, orders, strategy: { mirror }, outbox }: Core,
   { instruments }: Reports,
   checksOnly: boolean,
-  found: { different: number; unread: number; isMirrored: boolean },
+  found: { different: number; unread: number; uncommitted: number; isMirrored: boolean },
 ): Promise<void> {
   const context = { mirror, sales, orders };
   found.isMirrored = mirror !== null;
@@ -68,7 +69,8 @@ async function reconcile(
         found.unread++;
       });
       if (verdict === undefined) continue;
-      const { differences } = verdict;
+      const { differences, uncommitted } = verdict;
+      found.uncommitted += uncommitted;
       for (const difference of differences) say(`sale ${saleId}: ${difference}`);
       if (differences.length === 0) continue;
       found.different++;

@@ -30,10 +30,12 @@ export interface Comparison {
   readonly differences: ReadonlyMap<string, string>;
   /** Whether Redis has the sale, so that it was compared. */
   readonly isMirrored: boolean;
+  /** Reservations in Redis that Postgres does not have as orders yet; also of a sale that was not compared. */
+  readonly uncommitted: number;
 }
 
 /** A comparison whose differences lasted. */
-export interface Verdict extends Pick<Comparison, 'saleId' | 'isMirrored'> {
+export interface Verdict extends Omit<Comparison, 'differences'> {
   /** A description of each. */
   readonly differences: readonly string[];
 }
@@ -59,9 +61,9 @@ export async function compare(context: ReconcileContext, sale: Sale): Promise<Co
       'points entries',
     );
   const { free = null, held = 0, nowMs = 0 } = (await mirror?.digest(sale.id)) ?? {};
-  if (mirror !== null && free !== null) {
+  const reservations = (await mirror?.reservations(sale.id)) ?? [];
+  if (free !== null) {
     if (oldest !== null) add(`${units} units changed in Postgres and not in Redis yet`, `outbox ${oldest}`);
-    const reservations = await mirror.reservations(sale.id);
     const abandoned = reservations.filter(({ claimedAtMs }) => claimedAtMs <= nowMs - limits.claimMs);
     if (abandoned.length > 0)
       add(`${abandoned.length} reservations in Redis are abandoned`, `reservation ${abandoned[0]!.orderId}`);
@@ -71,7 +73,8 @@ export async function compare(context: ReconcileContext, sale: Sale): Promise<Co
     if (held !== sale.sold + pending)
       add(`Redis knows buyers of ${held - pending} units, Postgres of ${sale.sold}`);
   }
-  return { saleId: sale.id, differences, isMirrored: free !== null };
+  const uncommitted = reservations.length;
+  return { saleId: sale.id, differences, isMirrored: free !== null, uncommitted };
 }
 
 /** Comparisons of a sale that differs, and milliseconds between two. */
@@ -80,16 +83,16 @@ const PAUSE_MS = 1_000;
 
 /** Compares a sale, and repeats the comparison while it differs: work in progress changes between comparisons, drift does not. */
 export async function compareSale(context: ReconcileContext, listed: Sale): Promise<Verdict> {
-  let { differences, isMirrored } = await compare(context, listed);
+  let { differences, isMirrored, uncommitted } = await compare(context, listed);
   for (let n = 1; differences.size > 0 && n < COMPARISONS; n++) {
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
     const sale = await context.sales.get(listed.id);
-    if (sale === null) return { saleId: listed.id, differences: [], isMirrored: false };
+    if (sale === null) return { saleId: listed.id, differences: [], isMirrored: false, uncommitted: 0 };
     const again = await compare(context, sale);
     differences = new Map([...again.differences].filter(([key]) => differences.has(key)));
-    isMirrored = again.isMirrored;
+    ({ isMirrored, uncommitted } = again);
   }
-  return { saleId: listed.id, differences: [...differences.values()], isMirrored };
+  return { saleId: listed.id, differences: [...differences.values()], isMirrored, uncommitted };
 }
 
 export interface RepairContext {

@@ -73,6 +73,7 @@ describe(STRATEGY, () => {
       'Redis knows buyers of 4 units, Postgres of 5',
     ],
   };
+  const UNCOMMITTED = '1 reservations in Redis are not committed yet.';
   const linesOf = (...numbers: number[]) =>
     numbers.flatMap((n) => DIFFERENCES[n]!.map((difference) => `sale ${idOf(n)}: ${difference}`));
 
@@ -123,7 +124,7 @@ describe(STRATEGY, () => {
     const before = await everything();
     const { code, out } = await run('--check');
     expect(code, out).toBe(1);
-    const expected = [...linesOf(0, 1, 2, 3, 4, 5), '6 sales differ.'];
+    const expected = [...linesOf(0, 1, 2, 3, 4, 5), UNCOMMITTED, '6 sales differ.'];
     expect(out.trimEnd().split('\n').sort()).toEqual(expected.sort());
     expect(await everything()).toEqual(before);
   });
@@ -179,7 +180,8 @@ describe(STRATEGY, () => {
     const crowd = users(6).map((name) => trade(service, id, name, () => running));
     const reports: Awaited<ReturnType<typeof run>>[] = [];
     for (let i = 0; i < 3; i++) {
-      reports.push(await run('--check'));
+      const { out, ...rest } = await run('--check');
+      reports.push({ ...rest, out: out.replace(/^\d+ reservations in Redis are not committed yet\.\n/, '') });
       await sleep(100);
     }
     running = false;
