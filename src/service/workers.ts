@@ -73,6 +73,7 @@ export async function startWorkers(options: WorkersOptions): Promise<Ports> {
   function fork(): Worker {
     const worker = cluster.fork(env);
     metrics.add(worker);
+    endUnaccepted(worker);
     worker.on('message', (message: FromWorker) => {
       if (message?.stampede === 'opening' || message?.stampede === 'serving')
         states.set(worker, message.stampede);
@@ -110,6 +111,23 @@ export async function startWorkers(options: WorkersOptions): Promise<Ports> {
     },
   );
   return ports[0]!;
+}
+
+/**
+ * The primary passes each connection to a worker. Node forgets one whose worker dies before it has accepted it, and the client would wait for
+ * ever; here it is closed. Node's messages are not documented: if they change, nothing is closed.
+ */
+function endUnaccepted({ process: child }: Worker): void {
+  const passed = new Map<unknown, { close?(): void }>();
+  const send = child.send as (...all: unknown[]) => boolean;
+  child.send = (message: { seq?: number }, handle?: object, ...rest: unknown[]) => {
+    if (message.seq !== undefined && handle) passed.set(message.seq, handle);
+    return send.call(child, message, handle, ...rest);
+  };
+  child.on('internalMessage', ({ ack }: { ack?: number }) => passed.delete(ack));
+  child.once('exit', () => {
+    for (const handle of passed.values()) handle.close?.();
+  });
 }
 
 const livingWorkers = () => Object.values(cluster.workers ?? {}) as Worker[];
