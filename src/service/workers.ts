@@ -120,8 +120,8 @@ export async function startWorkers(options: WorkersOptions): Promise<Ports> {
 function endUnaccepted({ process: child }: Worker): void {
   const passed = new Map<unknown, { close?(): void }>();
   const send = child.send as (...all: unknown[]) => boolean;
-  child.send = (message: { seq?: number }, handle?: object, ...rest: unknown[]) => {
-    if (message.seq !== undefined && handle) passed.set(message.seq, handle);
+  child.send = (message: { act?: string; seq?: number }, handle?: object, ...rest: unknown[]) => {
+    if (message.act === 'newconn' && handle) passed.set(message.seq, handle);
     return send.call(child, message, handle, ...rest);
   };
   child.on('internalMessage', ({ ack }: { ack?: number }) => passed.delete(ack));
@@ -194,7 +194,10 @@ export function metricsOfAll(registries: readonly Registry[]): () => Promise<str
   cluster.worker!.on('message', (message: ToWorker) => {
     if (message?.stampede === 'metrics') pending.get(message.id)?.(message.text);
     if (message?.stampede === 'count')
-      metricsOfProcess(registries).then((metrics) => report({ stampede: 'counted', metrics }));
+      metricsOfProcess(registries).then(
+        (metrics) => report({ stampede: 'counted', metrics }),
+        () => {}, // without an answer the primary has no metrics
+      );
   });
   return () =>
     new Promise((resolve) => {

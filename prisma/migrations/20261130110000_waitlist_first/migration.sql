@@ -17,8 +17,8 @@ RETURNS TABLE (id bigint, user_id text, quantity integer, has_order boolean) LAN
   ) AS next ORDER BY next.id LIMIT most::bigint + 100
 $$;
 
--- Names the next customers of a sale, whose row is locked, for at most `most` units. Who waits for more than these keeps the place, and the
--- next ones are named. Those with an order leave the list unnamed.
+-- Names the next customers of a sale, whose row is locked, for at most `most` units. A customer of more units than these keeps the place, and
+-- the next ones are named. Those with an order leave the list unnamed.
 CREATE OR REPLACE FUNCTION name_waiting(sale integer, most integer) RETURNS text[] LANGUAGE sql AS $$
   WITH first AS (
     SELECT first.* FROM sales AS s, first_waiting(s, least(most, 1000)) AS first WHERE s.id = sale
@@ -35,8 +35,8 @@ $$;
 
 -- Places orders of waiting customers of a sale, whose row is locked, for at most `most` units: the first ones first, of those who wait for no
 -- more than are left. Customers with an order leave the list. A customer whose purchase is in progress may hold the entry in the unique index
--- and wait for the sale: the timeout ends the wait for that one, who keeps the place, as one does who has reached the limit of the sale's group
--- meanwhile. Customers may leave during such a wait: each entry is locked before its order is placed, and one that is gone gets none. Returns
+-- and wait for the sale: the timeout ends the wait for that one, who keeps the place, like a customer who meanwhile reached the limit of
+-- the sale's group. Customers may leave during such a wait: each entry is locked before its order is placed, and one that is gone gets none. Returns
 -- how many units are left.
 CREATE OR REPLACE FUNCTION offer_units(about integer, most integer) RETURNS integer LANGUAGE plpgsql SET lock_timeout = '50ms' AS $$
 DECLARE
