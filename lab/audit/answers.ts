@@ -28,10 +28,14 @@ export function answers({ history, postgres, active, closed }: Evidence): CheckR
   const ordersOf = groupBy([...active, ...closed], ({ userId }) => userId);
   const transferred = [...active, ...closed].filter(({ transferredFrom }) => transferredFrom);
   const paidBy = new Set(postgres.payments.map(({ id, orderId }) => `${orderId} ${id}`));
+  const closings = groupBy(
+    history.filter(({ op }) => op === 'cancel' || op === 'expire'),
+    ({ orderId }) => orderId,
+  );
   const found = [...groupBy(history, ({ userId }) => userId)].flatMap(([userId, own]) => {
     const orders = ordersOf.get(userId) ?? [];
     const earlier = transferred.filter((order) => wasOf(order, userId));
-    return [...ofPurchases(own, orders), ...ofChanges(own, [...orders, ...earlier], paidBy)];
+    return [...ofPurchases(own, orders, closings), ...ofChanges(own, [...orders, ...earlier], paidBy)];
   });
   const about = groupBy(found, ([wrong]) => wrong);
   return tally(
@@ -54,7 +58,14 @@ export function storyOf(own: readonly HistoryRecord[]): string {
 
 type Found = readonly [Wrong, what: string];
 
-function* ofPurchases(own: readonly HistoryRecord[], orders: readonly OrderRow[]): Generator<Found> {
+/** The requests that may have closed each order, of any customer: a transferred order has had two. */
+type Closings = ReadonlyMap<string | null, readonly HistoryRecord[]>;
+
+function* ofPurchases(
+  own: readonly HistoryRecord[],
+  orders: readonly OrderRow[],
+  closings: Closings,
+): Generator<Found> {
   const purchases = own.filter(({ op }) => op === 'purchase');
   for (const order of orders) {
     const { id, userId } = order;
@@ -63,9 +74,10 @@ function* ofPurchases(own: readonly HistoryRecord[], orders: readonly OrderRow[]
     const asked = accepted[0]?.units ?? order.quantity;
     if (asked !== order.quantity) yield ['split', `${userId}, order ${id}, ${asked} asked for`];
     if (accepted.length > 1) yield ['twice', `${userId}, order ${id}`];
-    const refused = denial(order, own, purchases);
+    const untilUs = heldUntilUs(order, closings.get(id) ?? []);
+    const refused = denial(order, untilUs, purchases);
     if (refused !== undefined) yield ['denied', `${userId}, order ${id}, ${refused.outcome}`];
-    else if (!isExplained(order, own, purchases) && !isDuplicate(order, orders, own))
+    else if (!isExplained(order, untilUs, purchases) && !isDuplicate(order, orders, own))
       yield ['unexplained', `${userId}, order ${id}, after ${storyOf(own)}`];
   }
 }
@@ -73,10 +85,8 @@ function* ofPurchases(own: readonly HistoryRecord[], orders: readonly OrderRow[]
 const REFUSALS: ReadonlySet<string> = new Set(['sold-out', 'not-enough-units', 'not-open']);
 
 /** Since when the customer may be refused; Infinity: an order that is kept; 0: it was closed at a time that the history does not have. */
-function heldUntilUs(order: OrderRow, own: readonly HistoryRecord[]): number {
-  const givenUp = own.filter(
-    ({ op, orderId }) => orderId === order.id && (op === 'cancel' || op === 'expire'),
-  );
+function heldUntilUs(order: OrderRow, closings: readonly HistoryRecord[]): number {
+  const givenUp = closings.filter(({ userId, result }) => userId === order.userId || result !== 'fail');
   if (givenUp.length === 0) return isActive(order) ? Number.POSITIVE_INFINITY : 0;
   return Math.min(...givenUp.map(({ invokedUs }) => invokedUs));
 }
@@ -84,10 +94,9 @@ function heldUntilUs(order: OrderRow, own: readonly HistoryRecord[]): number {
 /** A refusal after an answer named the order and before the customer gave it up. */
 function denial(
   order: OrderRow,
-  own: readonly HistoryRecord[],
+  untilUs: number,
   purchases: readonly HistoryRecord[],
 ): HistoryRecord | undefined {
-  const untilUs = heldUntilUs(order, own);
   const named = purchases.filter(({ orderId, result }) => orderId === order.id && result === 'ok');
   const sinceUs = Math.min(...named.map(({ completedUs }) => completedUs!));
   return purchases.find(
@@ -96,11 +105,7 @@ function denial(
   );
 }
 
-function isExplained(
-  order: OrderRow,
-  own: readonly HistoryRecord[],
-  purchases: readonly HistoryRecord[],
-): boolean {
+function isExplained(order: OrderRow, untilUs: number, purchases: readonly HistoryRecord[]): boolean {
   if (order.transferredFrom || purchases.every(({ result }) => result === 'fail')) return true; // phantom
   if (purchases.some(({ result, orderId }) => result === 'info' && orderId === null)) return true;
   const named = purchases.filter(({ orderId }) => orderId === order.id);
@@ -108,7 +113,6 @@ function isExplained(
   const unknown = named.find(({ result }) => result === 'info');
   if (unknown === undefined) return false;
   const knownUs = unknown.completedUs! + UNKNOWN_US;
-  const untilUs = heldUntilUs(order, own);
   return !purchases.some(
     ({ outcome, invokedUs, completedUs }) =>
       outcome === 'sold-out' && invokedUs > knownUs && completedUs! < untilUs,

@@ -37,6 +37,7 @@ function findings(
 }
 
 const refusedLater = { ...soldOut, invokedUs: 9_000_000, completedUs: 9_100_000 };
+const again = { invokedUs: 9_200_000, completedUs: 9_300_000 };
 const cancelled = { ...order, status: 'cancelled' };
 
 it.each<[string, HistoryRecord[], OrderRow[]]>([
@@ -82,6 +83,16 @@ it.each<[string, HistoryRecord[], OrderRow[]]>([
     'a 409 after the cancellation of an order that only repeats named',
     [unknown, { ...repeat, ...later }, cancel, refusedLater],
     [cancelled],
+  ],
+  [
+    'a 409 to the second customer of an order that the first one had refunded',
+    [
+      { ...repeat, userId: 'd' },
+      cancel,
+      { ...refusedLater, userId: 'd' },
+      { ...cancel, ...again, userId: 'd' },
+    ],
+    [{ ...cancelled, userId: 'd', transferredFrom: 'c' }],
   ],
   [
     'another order after a cancellation',
