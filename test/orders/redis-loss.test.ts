@@ -229,4 +229,25 @@ describeInFull('failover', () => {
     );
     expect(await (await epochHere())()).toBe(after);
   });
+
+  it('looks for the primary again at a server that became a replica, although nothing is written there', async () => {
+    await using primary = await OwnRedis.open();
+    await using stores = await openTestStores();
+    const postgres = openPostgres(stores.databaseUrl, () => {});
+    onTestFinished(() => postgres.close());
+    const store = await openRedis(primary.url, () => {});
+    onTestFinished(() => store.close());
+    const epochs = redisEpochs(store, postgres);
+    const key = 'stampede:{sale:1}:state';
+    await epochs.current(key);
+    const client = new Redis(primary.url);
+    onTestFinished(() => client.disconnect());
+    await client.replicaof('127.0.0.1', 1);
+    const connections = async () => {
+      await epochs.check();
+      await epochs.current(key).catch(() => {});
+      return store.serverOf(key).connections;
+    };
+    await expect.poll(connections).toBeGreaterThan(0);
+  });
 });

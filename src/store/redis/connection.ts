@@ -27,8 +27,8 @@ export interface RedisStore {
   readonly locks: RedisClient;
   /** The server that has a key. @throws FailureError (`not-sent`) when it is not connected */
   serverOf(key: string): RedisServer;
-  /** Asks again which server has a key, of the Sentinels, the name service or the cluster. Attempts are busy meanwhile. */
-  findAgain(key: string): void;
+  /** Asks again which servers have the keys, of the Sentinels, the name service or the cluster. Attempts are busy meanwhile. */
+  findAgain(): void;
   /**
    * Call it before a write to a key, and its result after the write.
    * @returns whether as many replicas as `REDIS_WAIT` asks for have the write; always, when it asks for none

@@ -68,8 +68,10 @@ export function redisEpochs(
   async function find(server: RedisServer, saleId: number | null = null): Promise<FoundNow> {
     const { connections } = server;
     const { identity, isReplica } = await identify(server);
-    if (isReplica)
+    if (isReplica) {
+      findAgain(); // nothing is written here, so no reply says that it is read-only
       throw new FailureError('redis', 'unavailable', 'redis-readonly', 'this server is a replica');
+    }
     const before = found.get(server);
     const isSame = saleId === null && before?.identity === identity && before.timeline === timeline;
     const { epoch, loadedIn, ...rest } = isSame
@@ -161,7 +163,7 @@ export function redisEpochs(
       if (before?.epoch !== epoch) return false;
       found.delete(server);
       const now = await identify(server).catch(() => null); // its connection is lost
-      if (now !== null && (now.identity === before.identity || now.isReplica)) findAgain(key);
+      if (now !== null && (now.identity === before.identity || now.isReplica)) findAgain();
       return true;
     },
     /** Begins new epochs where Postgres or a Redis was promoted since they were found. @throws what Postgres throws */
