@@ -25,6 +25,7 @@ import {
   textAt,
   withStatement,
 } from './postgres-connection.ts';
+import { CIRCLE } from './server-texts.ts';
 import { real, virtual } from './virtual.ts';
 
 /** Real time that a statement may take before pg_locks is read. */
@@ -45,17 +46,15 @@ type Reply = Buffer | 'ended';
 /** Statements that commit nothing. */
 const READS = /^(BEGIN|END|SET|SELECT left)/;
 
+/** Lets a reply that has arrived be read. */
+const turn = () => new Promise((resolve) => real.setImmediate(resolve));
+
 /** One that releases locks inside a transaction. */
 const RELEASES = /^ROLLBACK TO/;
 
-const WAITING = `SELECT pid, 'lock' AS what FROM pg_locks WHERE NOT granted`;
+const WAITING =
+  'SELECT pid, waitstart::text AS what FROM pg_locks WHERE NOT granted AND waitstart IS NOT NULL';
 const REPLICATING = `SELECT pid, 'commit' FROM pg_stat_get_activity(NULL) WHERE wait_event = 'SyncRep'`;
-
-const CIRCLE = `
-  WITH RECURSIVE waits (pid, other) AS (
-    SELECT pid, unnest(pg_blocking_pids(pid)) FROM unnest($1::int[]) AS pid
-    UNION SELECT pid, unnest(pg_blocking_pids(other)) FROM waits
-  ) SELECT pid FROM waits WHERE pid = other`;
 
 export class PostgresBackends {
   readonly #control: PostgresControl;
@@ -166,15 +165,16 @@ export class PostgresBackends {
       await this.answered(backend.link, request, backend.received(reply));
   }
 
-  /** Cancels the statement of a link, which waits. */
+  /** Cancels the statement of a link, which waits. One that offers units to the waitlist goes on, and may wait again: see server-texts.ts. */
   async cancel(link: Link): Promise<void> {
     const backend = link.backend as PostgresBackend;
-    const replying = this.#running.get(backend);
     const { pid } = backend.connection!;
+    const wait = async () => (await this.#waiting()).get(pid);
     await this.#inTurn(async () => {
+      const before = await wait();
       this.#goOn(pid);
       await this.#control.sql.query('SELECT pg_cancel_backend($1)', [pid]);
-      await replying;
+      while (this.#running.has(backend) && [before, undefined].includes(await wait())) await turn();
     });
     await this.#deliverLate();
   }
@@ -196,9 +196,7 @@ export class PostgresBackends {
 
   /** Rolls back the transaction of a link that is over. */
   async rollBack(backend: PostgresBackend): Promise<void> {
-    await this.#inTurn(async () => {
-      await backend.connection!.ask(simpleQuery('ROLLBACK'));
-    });
+    await this.#inTurn(() => backend.connection!.ask(simpleQuery('ROLLBACK')));
     this.open.delete(backend);
     await this.#deliverLate();
   }
@@ -279,7 +277,7 @@ export class PostgresBackends {
           if (waiting.get(one.connection!.pid) === 'commit') this.replicating.add(one);
         return;
       }
-      await new Promise((resolve) => real.setImmediate(resolve));
+      await turn();
     }
   }
 
@@ -292,10 +290,10 @@ export class PostgresBackends {
     if (last !== undefined) await this.cancel(last.link);
   }
 
-  /** What waits, by the id of its process: for a lock, or a commit for the standby. */
-  async #waiting(): Promise<ReadonlyMap<number, 'lock' | 'commit'>> {
+  /** What waits, by the id of its process: since when for a lock, or `commit`: for the standby. */
+  async #waiting(): Promise<ReadonlyMap<number, string>> {
     const rows = await this.#waits.rows();
-    return new Map(rows.map(([pid, what]) => [Number(pid), what as 'lock' | 'commit']));
+    return new Map(rows.map(([pid, what]) => [Number(pid), what!]));
   }
 }
 

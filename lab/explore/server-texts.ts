@@ -64,3 +64,10 @@ export const SCHEMA = `
 export const ADD_SALES = `
     INSERT INTO sales (id, name, stock, max_per_order, price_cents) OVERRIDING SYSTEM VALUE
     SELECT id, 'sale ' || id, stock, most, $4 FROM unnest($1::int[], $2::int[], $3::int[]) AS given (id, stock, most)`;
+
+/** Which of some processes wait for each other: their ids. */
+export const CIRCLE = `
+  WITH RECURSIVE waits (pid, other) AS (
+    SELECT pid, unnest(pg_blocking_pids(pid)) FROM unnest($1::int[]) AS pid
+    UNION SELECT pid, unnest(pg_blocking_pids(other)) FROM waits
+  ) SELECT pid FROM waits WHERE pid = other`;
