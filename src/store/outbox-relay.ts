@@ -6,8 +6,9 @@
  *
  * A change is published once it is replicated, to the copy of its sale that was loaded last; each is idempotent in Redis (lua/sale/apply-change.lua,
  * restock.lua), and those of one order are published in sequence: docs/explanation/consistency.md, "From Postgres to Redis: the outbox". If that
- * copy is in a Redis that this one has replaced, the sale is loaded in this one first: the address may lead back, where the change is missing. The
- * search leaves out the sales of changes that are kept for a moment, so that they do not hold up those behind them.
+ * copy is in a Redis that this one has replaced, the sale is loaded in this one first: the address may lead back, where the change is missing. A
+ * Redis has replaced those that were seen before it, and those from which its address has led this process back to it. The search leaves out the
+ * sales of changes that are kept for a moment, so that they do not hold up those behind them.
  */
 import type pg from 'pg';
 import type { LoopHealth } from '../concurrency/loop-health.ts';
@@ -141,24 +142,31 @@ const REPLACED = `
     SELECT FROM redis_epochs AS loaded JOIN redis_epochs AS mine ON mine.epoch = own.epoch
     WHERE loaded.epoch = mirror_epoch AND loaded.first_seen_at > mine.first_seen_at)`;
 
-/** Loads the sales whose last copy is in a Redis that this process's has replaced. @throws what an unavailable store throws */
+/**
+ * Loads the sales whose last copy is in a Redis that this process's has replaced.
+ * @param elsewhere for each sale the epoch of that copy
+ * @throws what an unavailable store throws
+ */
 async function loadReplaced(
   { postgres, mirror }: RelayContext,
-  saleIds: ReadonlySet<number>,
+  elsewhere: ReadonlyMap<number, number | null>,
   failed: (item: string, error: unknown) => void,
 ): Promise<void> {
-  const own = [...saleIds].map((id) => [id, mirror.copyOf(id)?.epoch] as const).filter(([, epoch]) => epoch);
+  const own = [...elsewhere.keys()]
+    .map((id) => [id, mirror.copyOf(id)?.epoch] as const)
+    .filter(([, epoch]) => epoch);
   if (own.length === 0) return;
   const { rows } = await postgres.pool.query<{ id: number }>(REPLACED, [
     own.map(([id]) => id),
     own.map(([, epoch]) => epoch),
   ]);
-  for (const sale of rows)
+  const left = [...elsewhere].filter(([id, epoch]) => epoch !== null && mirror.hasLeft(id, epoch));
+  for (const id of new Set([...rows.map((row) => row.id), ...left.map(([id]) => id)]))
     try {
-      await mirror.load(sale);
+      await mirror.load({ id });
     } catch (error) {
       if (isStoreUnavailable(error)) throw error;
-      failed(`sale ${sale.id}`, error); // the others are loaded
+      failed(`sale ${id}`, error); // the others are loaded
     }
 }
 
@@ -169,7 +177,7 @@ async function loadReplaced(
 export async function relayOutbox(context: RelayContext, which: Which): Promise<number> {
   const { postgres, mirror, health } = context;
   const { outboxElsewhereMs, outboxKeepMs } = limits;
-  const elsewhere = new Set<number>();
+  const elsewhere = new Map<number, number | null>();
   const failed = (item: string, error: unknown) => {
     if (health) health.failed(item, error);
     else context.onError?.(error);
@@ -197,7 +205,8 @@ export async function relayOutbox(context: RelayContext, which: Which): Promise<
     const done = rows.filter((_, i) => results[i] === 'done');
     if (done.length > 0) await client.query({ ...DELETE, values: [done.map(({ id }) => id)] });
     const kept = rows.filter((_, i) => results[i] === 'kept' || results[i] === 'elsewhere');
-    for (const [i, { saleId }] of rows.entries()) if (results[i] === 'elsewhere') elsewhere.add(saleId);
+    for (const [i, row] of rows.entries())
+      if (results[i] === 'elsewhere') elsewhere.set(row.saleId, row.loadedIn);
     const untilMs = performance.now() + limits.outboxPauseMs;
     if ('paused' in which) for (const { saleId } of kept) which.paused.set(saleId, untilMs);
     const unavailable = results.find((result) => typeof result === 'object' && 'error' in result);

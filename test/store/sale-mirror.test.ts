@@ -1,6 +1,8 @@
 /** The mirror of a sale: claims, reads, epochs, and the relay of each of two copies. Both stores are real. */
 import { randomUUID } from 'node:crypto';
+import { Redis } from 'ioredis';
 import { beforeEach, describe, expect, it } from 'vitest';
+import { TcpProxy } from '../../lab/proxy.ts';
 import { limits } from '../../src/config/limits.ts';
 import type { ClaimedReservation } from '../../src/domain/outcome.ts';
 import { createOutboxRelay, type OutboxRelay } from '../../src/store/outbox-relay.ts';
@@ -97,17 +99,20 @@ it('a primary that was a replica meanwhile is in another epoch, also on the same
   const epoch = async () => (await epochs.current('stampede:{sale:1}:state')).epoch;
   const before = await epoch();
   expect(await epoch()).toBe(before);
-  await store.redis.replicaof('127.0.0.1', other.port);
+  const client = new Redis(own.url);
+  await client.replicaof('127.0.0.1', other.port);
   await epochs.check();
   await expect(epoch()).rejects.toThrow('this server is a replica');
-  await store.redis.replicaof('NO', 'ONE');
+  await client.replicaof('NO', 'ONE');
+  await expect.poll(() => epoch().catch(() => before)).not.toBe(before); // it connects again
   const after = await epoch();
   expect(after).not.toBe(before);
   // No check runs while the server is a replica.
-  await store.redis.replicaof('127.0.0.1', other.port);
-  await store.redis.replicaof('NO', 'ONE');
+  await client.replicaof('127.0.0.1', other.port);
+  await client.replicaof('NO', 'ONE');
   await epochs.check();
   expect([before, after]).not.toContain(await epoch());
+  client.disconnect();
   await store.close();
 });
 
@@ -137,6 +142,29 @@ it('loads a sale whose last copy is in a replaced Redis, and keeps its change un
   await relayTo(store).publish();
   expect((await changes()).rowCount).toBe(0);
   expect(await after.mirror.digest(sale.id)).toMatchObject({ free: 2 });
+  await stores.sql.query('DELETE FROM mirror_outbox');
+  await store.close();
+});
+
+it('loads a sale where its address leads back to a Redis that it had left', async () => {
+  await using first = await OwnRedis.open();
+  await using second = await OwnRedis.open();
+  await using link = await TcpProxy.to(first.url);
+  const store = await openRedis(link.through(first.url), () => {});
+  const relay = relayTo(store);
+  const sale = await create(1);
+  await relay.mirror.load(sale);
+  link.lead(second.port);
+  await expect.poll(() => relay.mirror.load(sale).catch(() => false)).toBe(true);
+  await saleTable(postgres, 'USD').restock(sale.id, 1, true);
+  await ageChanges();
+  link.lead(first.port);
+  const changes = async () => {
+    await relay.publish();
+    return (await stores.sql.query('SELECT FROM mirror_outbox WHERE sale_id = $1', [sale.id])).rowCount;
+  };
+  await expect.poll(changes).toBe(0);
+  expect(await relay.mirror.digest(sale.id)).toMatchObject({ free: 2 });
   await store.close();
 });
 

@@ -56,6 +56,8 @@ export function redisEpochs(
   { pool }: PostgresStore,
 ) {
   const found = new Map<RedisServer, Found>();
+  /** The epochs to which each connection has led. */
+  const used = new Map<RedisServer, Set<number>>();
   const findOnce = shared((server: RedisServer) => find(server));
   let timeline: string | null = null;
 
@@ -82,6 +84,7 @@ export function redisEpochs(
     const confirmed = isKept ? last.confirmed : new Set<number>();
     const now = { ...rest, epoch, connections, confirmed };
     found.set(server, now);
+    used.set(server, (used.get(server) ?? new Set()).add(epoch));
     return { ...now, loadedIn };
   }
 
@@ -128,6 +131,11 @@ export function redisEpochs(
     async current(key: string): Promise<FoundServer> {
       const server = serverOf(key);
       return knownOf(server) ?? (await findOnce(server));
+    },
+    /** Whether the address of the server that has a key has led from an epoch to another one, in which it is now. */
+    hasLeft(key: string, epoch: number): boolean {
+      const now = this.foundOf(key);
+      return now !== null && now.epoch !== epoch && used.get(serverOf(key))?.has(epoch) === true;
     },
     /** Whether what was found before a command holds after its reply: so it went to that server, over the same connection. */
     isStill(key: string, { epoch, connections }: FoundServer): boolean {

@@ -36,9 +36,9 @@ import {
 import { membersOf, takeSnapshot } from './sale-snapshot.ts';
 import { defineScript } from './scripts.ts';
 
-/** Times that a load begins again because the sale was loaded elsewhere meanwhile. */
 /** Copies that a copy names as those that it continues. */
 const MAX_CONTINUED = 8;
+/** Times that a load begins again because the sale was loaded elsewhere meanwhile. */
 const LOAD_TRIES = 5;
 
 export type SaleMirror = ReturnType<typeof createSaleMirror>;
@@ -138,6 +138,8 @@ export function createSaleMirror(
     copyOf,
     /** The same, found if it is not known. @throws when it cannot be determined now */
     findCopy,
+    /** Whether this process was in that epoch, and its address has led it from there to the copy that it uses now. */
+    hasLeft: (saleId: number, epoch: number) => epochs.hasLeft(keys(saleId).state, epoch),
     /** Whether a reply came from this copy: over the same connection. */
     isStill: (saleId: number, copy: FoundServer) => epochs.isStill(keys(saleId).state, copy),
     /**
