@@ -61,11 +61,6 @@ export function redisEpochs(
   const findOnce = shared((server: RedisServer) => find(server));
   let timeline: string | null = null;
 
-  async function timelineOfPostgres(): Promise<string> {
-    const { rows } = await pool.query<{ timeline: string }>(`SELECT ${TIMELINE} AS timeline`);
-    return rows[0]!.timeline;
-  }
-
   /** @param saleId reads the epochs now, and `loadedIn` of this sale */
   async function find(server: RedisServer, saleId: number | null = null): Promise<FoundNow> {
     const { connections } = server;
@@ -177,7 +172,7 @@ export function redisEpochs(
     /** Begins new epochs where Postgres or a Redis was promoted since they were found. @throws what Postgres throws */
     async check() {
       await Promise.all([...found].map(([server, of]) => checkServer(server, of)));
-      if (timeline !== null) timeline = await timelineOfPostgres();
+      if (timeline !== null) timeline = await timelineOf(pool);
     },
   };
 }
@@ -187,4 +182,10 @@ async function identify({ redis }: RedisServer) {
   const info = await redis.info();
   const field = (name: string) => new RegExp(`^${name}:(\\S+)`, 'm').exec(info)?.[1];
   return { identity: `${field('run_id')} ${field('master_replid')}`, isReplica: field('role') === 'slave' };
+}
+
+/** @throws what Postgres throws */
+async function timelineOf(pool: PostgresStore['pool']): Promise<string> {
+  const { rows } = await pool.query<{ timeline: string }>(`SELECT ${TIMELINE} AS timeline`);
+  return rows[0]!.timeline;
 }
