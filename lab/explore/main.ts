@@ -113,7 +113,7 @@ async function run({
     await Promise.all(explorers.map((explorer) => explorer.receive(isReady)));
     report.begin();
     const done = explorers.map((explorer, n) => {
-      explorer.onMessage((message) => report.take(message));
+      explorer.onMessage((message) => report.take(message, n));
       const share = worlds === null ? null : Math.floor((worlds + workers - 1 - n) / workers);
       explorer.send({ kind: 'explore', targets, seed: seed + n, stride: workers, count: share, exhaustive });
       return new Promise<void>((resolve, reject) => {
@@ -135,12 +135,17 @@ async function run({
   return report.end();
 }
 
+/** A schedule takes a tenth of a second, and making one smaller some ten seconds: a process that is silent for so long probably hangs. */
+const SILENT_MS = 60_000;
+
 /** What is printed. */
 class Report {
   readonly #schedules = new Map<string, number>();
   readonly #faults = new Map<string, number>();
   readonly #findings: Finding[] = [];
   readonly #isPrinted: boolean;
+  /** When each explorer last said something. */
+  readonly #heardMs: number[] = [];
   #events = 0;
   #begunMs = 0;
   #reportedMs = 0;
@@ -164,7 +169,9 @@ class Report {
     return number(Math.round(this.#count / seconds));
   }
 
-  take(message: FromExplorer): void {
+  /** @param n of the explorer */
+  take(message: FromExplorer, n: number): void {
+    this.#heardMs[n] = performance.now();
     if (message.kind === 'finding') {
       this.#findings.push(message);
       process.stdout.write(`\n${describe(message)}\n\n`);
@@ -179,8 +186,11 @@ class Report {
     this.#reportedMs = performance.now();
     const elapsed = clock(this.#reportedMs - this.#begunMs);
     const findings = quantity(this.#findings.length, 'finding');
+    const silent = this.#heardMs.filter((heardMs) => this.#reportedMs - heardMs > SILENT_MS).length;
+    const also =
+      silent === 0 ? '' : `; ${quantity(silent, 'process', 'processes')} played nothing for a minute`;
     process.stdout.write(
-      `${elapsed}  ${number(this.#count)} schedules, ${this.#rate} a second, ${findings}\n`,
+      `${elapsed}  ${number(this.#count)} schedules, ${this.#rate} a second, ${findings}${also}\n`,
     );
   }
 
