@@ -29,6 +29,8 @@ export const SERVER_ENVIRONMENT: Readonly<Record<string, string>> = {
   PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/homebrew/bin',
 };
 
+/** Becomes the server at a line, which does not come from a service that was killed before its watcher knew the process. */
+const AT_A_LINE = 'read -r line && exec "$@" < /dev/null';
 const LOG_KEEP_BYTES = 8 * 1024 * 1024;
 const TAIL_LINES = 8;
 
@@ -103,20 +105,25 @@ function spawned(child: ChildProcess, command: string, code: LocalStoreErrorCode
 /** Starts a server. @throws LocalStoreError with `code` when the program cannot be executed */
 export async function launch(options: LaunchOptions, code: LocalStoreErrorCode): Promise<ServerProcess> {
   const { fd, from } = openLog(options.log);
+  const { watcher } = options;
+  const program = [options.command, ...options.args];
+  const [command, ...args] = watcher === undefined ? program : ['/bin/sh', '-c', AT_A_LINE, 'sh', ...program];
   let child: ChildProcess;
   try {
-    child = spawn(options.command, options.args, {
+    child = spawn(command!, args, {
       cwd: options.cwd,
-      stdio: ['ignore', fd, fd],
+      stdio: [watcher === undefined ? 'ignore' : 'pipe', fd, fd],
       ...(options.inherit ? {} : { env: { ...SERVER_ENVIRONMENT, ...options.environment } }),
-      detached: options.detached ?? options.watcher !== undefined,
+      detached: options.detached ?? watcher !== undefined,
       ...(options.uid === undefined ? {} : { uid: options.uid }),
       ...(options.gid === undefined ? {} : { gid: options.gid }),
     });
   } finally {
     closeSync(fd);
   }
-  if (child.pid !== undefined) options.watcher?.watch(child);
+  child.stdin?.on('error', () => {}); // it has ended
+  if (child.pid !== undefined) watcher?.watch(child);
+  child.stdin?.end('\n');
   let end: string | null = null;
   const ended = new Promise<string>((resolve) => {
     child.once('exit', (status, signal) => {

@@ -3,8 +3,8 @@
  *
  * Its command line is the claim. A contender starts its shell and *then* lists the processes: of two at least one sees the other. The
  * servers name the folder and their service too, so the claim outlives a killed shell and a deleted folder. The shell reads a pipe whose
- * other end only this process holds, and at its end executes the last line: a signal to the servers of that moment. Shell and servers are
- * in other sessions, out of reach of a Ctrl-C. If service and shell are killed, the next start stops the servers.
+ * other end only this process holds, and at its end executes the last line: a signal to the servers of that moment. A server begins once the
+ * shell knows it (server-process.ts). Shell and servers are in other sessions, out of reach of a Ctrl-C. If service and shell are killed, the next start stops the servers.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';

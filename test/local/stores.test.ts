@@ -163,6 +163,12 @@ describe('crashes', () => {
     expect(processesOn(folder)).toEqual([]);
   });
 
+  test('SIGKILL of the service before its watcher knows of a server leaves none', async () => {
+    const folder = temporaryFolder();
+    await spawnService(folder, [], 'killed-service.ts').exited;
+    await expectNoProcessOn(folder);
+  });
+
   // Spread over the whole start: before initdb, in initdb, while the servers start, when up.
   test.for(
     bySize({ core: [450], full: [30, 450, 1050], nightly: [30, 250, 450, 650, 850, 1050, 1300, 1700] }),

@@ -81,8 +81,8 @@ export interface Service {
 }
 
 /** A separate process (and process group) that calls startLocalStores. @param prefix runs it, such as `setpriv` */
-export function spawnService(folder: string, prefix: readonly string[] = []): Service {
-  const program = fileURLToPath(new URL('./service.ts', import.meta.url));
+export function spawnService(folder: string, prefix: readonly string[] = [], file = 'service.ts'): Service {
+  const program = fileURLToPath(new URL(file, import.meta.url));
   const [command, ...args] = [...prefix, process.execPath, '--import', 'tsx', program, folder];
   const child = spawn(command!, args, {
     detached: true,
