@@ -165,7 +165,7 @@ describe('crashes', () => {
 
   test('SIGKILL of the service before its watcher knows of a server leaves none', async () => {
     const folder = temporaryFolder();
-    await spawnService(folder, [], 'killed-service.ts').exited;
+    await spawnService(folder, [], new URL('./killed-service.ts', import.meta.url)).exited;
     await expectNoProcessOn(folder);
   });
 

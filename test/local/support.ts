@@ -81,9 +81,12 @@ export interface Service {
 }
 
 /** A separate process (and process group) that calls startLocalStores. @param prefix runs it, such as `setpriv` */
-export function spawnService(folder: string, prefix: readonly string[] = [], file = 'service.ts'): Service {
-  const program = fileURLToPath(new URL(file, import.meta.url));
-  const [command, ...args] = [...prefix, process.execPath, '--import', 'tsx', program, folder];
+export function spawnService(
+  folder: string,
+  prefix: readonly string[] = [],
+  program = new URL('./service.ts', import.meta.url),
+): Service {
+  const [command, ...args] = [...prefix, process.execPath, '--import', 'tsx', fileURLToPath(program), folder];
   const child = spawn(command!, args, {
     detached: true,
     stdio: ['ignore', 'pipe', 'inherit'],
