@@ -74,10 +74,11 @@ function* ofPurchases(
     const asked = accepted[0]?.units ?? order.quantity;
     if (asked !== order.quantity) yield ['split', `${userId}, order ${id}, ${asked} asked for`];
     if (accepted.length > 1) yield ['twice', `${userId}, order ${id}`];
-    const untilUs = heldUntilUs(order, closings.get(id) ?? []);
+    const closed = closings.get(id) ?? [];
+    const untilUs = heldUntilUs(order, closed);
     const refused = denial(order, untilUs, purchases);
     if (refused !== undefined) yield ['denied', `${userId}, order ${id}, ${refused.outcome}`];
-    else if (!isExplained(order, untilUs, purchases) && !isDuplicate(order, orders, own))
+    else if (!isExplained(order, closed, untilUs, purchases) && !isDuplicate(order, orders, own))
       yield ['unexplained', `${userId}, order ${id}, after ${storyOf(own)}`];
   }
 }
@@ -105,11 +106,32 @@ function denial(
   );
 }
 
-function isExplained(order: OrderRow, untilUs: number, purchases: readonly HistoryRecord[]): boolean {
+/**
+ * Whether a purchase was in progress when an order of its customer was closed, and names another one: it may have placed the closed one,
+ * without an answer from Redis, and then found the customer's next order.
+ * @param closings requests that may have closed orders of this customer
+ */
+export const isOvertaken = (
+  { op, outcome, orderId, invokedUs, completedUs }: HistoryRecord,
+  closings: readonly HistoryRecord[],
+): boolean =>
+  op === 'purchase' &&
+  outcome === 'replayed' &&
+  closings.some(
+    (one) => one.orderId !== orderId && one.invokedUs > invokedUs && one.invokedUs < completedUs!,
+  );
+
+function isExplained(
+  order: OrderRow,
+  closings: readonly HistoryRecord[],
+  untilUs: number,
+  purchases: readonly HistoryRecord[],
+): boolean {
   if (order.transferredFrom || purchases.every(({ result }) => result === 'fail')) return true; // phantom
   if (purchases.some(({ result, orderId }) => result === 'info' && orderId === null)) return true;
   const named = purchases.filter(({ orderId }) => orderId === order.id);
   if (named.some(({ outcome }) => outcome === 'accepted')) return true;
+  if (purchases.some((one) => isOvertaken(one, closings))) return true;
   const unknown = named.find(({ result }) => result === 'info');
   if (unknown === undefined) return false;
   const knownUs = unknown.completedUs! + UNKNOWN_US;

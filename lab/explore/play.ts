@@ -1,4 +1,6 @@
 /** Plays one world from its plan, and judges it. */
+
+import { isOvertaken } from '../audit/answers.ts';
 import { audit } from '../audit/audit.ts';
 import { isActive, type OrderRow, unitsOf } from '../audit/check.ts';
 import { linearityOf } from '../audit/consistency.ts';
@@ -252,6 +254,11 @@ async function wrongs(schedule: Schedule): Promise<readonly string[]> {
       status === 'expired' || status === 'refund-due' || revived.has(id);
     if (orders.some(hasExpired)) continue;
     const history = clients.history.filter(({ saleId }) => saleId === n);
+    const closings = groupBy(
+      history.filter(({ op }) => op === 'cancel' || op === 'expire'),
+      ({ userId }) => userId,
+    );
+    if (history.some((one) => isOvertaken(one, closings.get(one.userId) ?? []))) continue;
     const { explains, step } = linearityOf(workload.stock, history, orders);
     if (explains === 'not all') found.push(`no order of the requests explains ${JSON.stringify(step)}`);
   }

@@ -95,6 +95,16 @@ it.each<[string, HistoryRecord[], OrderRow[]]>([
     [{ ...cancelled, userId: 'd', transferredFrom: 'c' }],
   ],
   [
+    'an order of a request that was answered with the next one, after a cancellation',
+    [
+      { ...repeat, orderId: 'x' },
+      { ...repeat, completedUs: 9_400_000, orderId: 'y' },
+      cancel,
+      { ...purchase, ...again, orderId: 'y' },
+    ],
+    [cancelled, { ...order, id: 'y' }],
+  ],
+  [
     'another order after a cancellation',
     [purchase, cancel, { ...purchase, ...later, orderId: 'y' }],
     [cancelled, { ...order, id: 'y' }],
