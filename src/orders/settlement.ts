@@ -144,9 +144,10 @@ class Settling implements Settlement {
   /** Redis has an earlier order of the customer. */
   async #replay({ reservation, mayBeAhead, epoch }: Extract<Decision, { kind: 'held' }>): Promise<Result> {
     const { orderId, saleId, userId, quantity } = reservation;
-    const { postgres } = this.#context;
+    const { postgres, mirror } = this.#context;
     const untilMs = performance.now() + limits.replayWaitMs;
     try {
+      const isAhead = mayBeAhead && !(await mirror.isKept(reservation));
       for (;;) {
         const before = postgres.timeline();
         const [seen] = await readFor(postgres.pool, [reservation]);
@@ -156,7 +157,7 @@ class Settling implements Settlement {
           if (order !== seen!.active && seen!.isTransferred) return ORDER_JUST_CLOSED;
           return replayed(existing(reservation, order).order, true);
         }
-        if (mayBeAhead) return replayed({ orderId, saleId, userId, status: 'pending', quantity }, false);
+        if (isAhead) return replayed({ orderId, saleId, userId, status: 'pending', quantity }, false);
         const outcome = this.#inProgress.get(orderId) ?? (await this.#claimAndSettle(reservation, epoch));
         if (outcome !== null) return replayOf(await outcome);
         if (performance.now() > untilMs) return unknown(reservation, 'order-in-progress');

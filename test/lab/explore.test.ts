@@ -115,6 +115,8 @@ const MENDED: [what: string, strategy: string, Target['confirm'], lock: string, 
   ['a code opens a sale to its customer alone, and with its group', 'group-commit', 'durable', 'redis', 16],
   ['a late payment took a unit again, whose order had expired', 'unique-key', 'durable', 'redis', 31000093],
   ['a cancelled statement that goes on may wait for the standby', 'unique-key', 'durable', 'redis', 35000020],
+  ['the answer to a request may name the next order', 'segmented-lock', 'durable', 'redis', 36000275],
+  ['a repeat promises no order that a load has kept', 'global-lock', 'accepted', 'postgres-row', 36000342],
   ['the first customer of a transferred order had it refunded', 'unique-key', 'durable', 'redis', 34000049],
   ['a use of a code is counted when it is taken', 'group-commit', 'durable', 'redis', 5],
 ];

@@ -282,6 +282,11 @@ export function createSaleMirror(
       if (record === null || !record.startsWith(orderId)) return false;
       return (await redis.zscore(reservations, `${userId} ${record}`)) !== null;
     },
+    /** Whether a load has kept a reservation: it was made in another copy, and may be one for which Postgres has no units. */
+    async isKept({ saleId, reservedAt }: Reservation): Promise<boolean> {
+      const loadedMs = await redis.hget(keys(saleId).state, 'loadedMs');
+      return loadedMs === null || madeAtMs({ reservedAt }) <= Number(loadedMs);
+    },
     /** All reservations of a sale, by their claims, and when each was claimed: milliseconds since 1970. */
     async reservations(saleId: number) {
       const reply = await redis.zrange(keys(saleId).reservations, '0', '-1', 'WITHSCORES');
