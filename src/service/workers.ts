@@ -125,18 +125,20 @@ function endUnaccepted({ process: child }: Worker): void {
     return send.call(child, message, handle, ...rest);
   };
   child.on('internalMessage', ({ ack }: { ack?: number }) => passed.delete(ack));
-  child.once('exit', () => {
-    for (const handle of passed.values()) handle.close?.();
-  });
+  // Between the two, in whichever order they come, Node still passes connections to a worker that has ended.
+  for (const event of ['exit', 'disconnect'])
+    child.once(event, () => {
+      for (const handle of passed.values()) handle.close?.();
+      passed.clear();
+    });
 }
 
-const livingWorkers = () => Object.values(cluster.workers ?? {}) as Worker[];
+const livingWorkers = () =>
+  (Object.values(cluster.workers ?? {}) as Worker[]).filter((worker) => !worker.isDead());
 
 async function stopAll(states: WeakMap<Worker, State>, stopMs: number): Promise<void> {
   const workers = livingWorkers();
-  const ended = workers.map(
-    (worker) => worker.isDead() || new Promise((resolve) => worker.once('exit', resolve)),
-  );
+  const ended = workers.map((worker) => new Promise((resolve) => worker.once('exit', resolve)));
   for (const worker of workers) {
     const state = states.get(worker);
     if (state === undefined) worker.process.kill('SIGKILL');
