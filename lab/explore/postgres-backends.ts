@@ -46,11 +46,11 @@ type Reply = Buffer | 'ended';
 /** Statements that commit nothing. */
 const READS = /^(BEGIN|END|SET|SELECT left)/;
 
-/** Lets a reply that has arrived be read. */
-const turn = () => new Promise((resolve) => real.setImmediate(resolve));
-
 /** One that releases locks inside a transaction. */
 const RELEASES = /^ROLLBACK TO/;
+
+/** Lets a reply that has arrived be read. */
+const turn = () => new Promise((resolve) => real.setImmediate(resolve));
 
 const WAITING =
   'SELECT pid, waitstart::text AS what FROM pg_locks WHERE NOT granted AND waitstart IS NOT NULL';

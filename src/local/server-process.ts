@@ -102,7 +102,7 @@ function spawned(child: ChildProcess, command: string, code: LocalStoreErrorCode
   });
 }
 
-/** Starts a server. @throws LocalStoreError with `code` when the program cannot be executed */
+/** Starts a server. @throws LocalStoreError with `code` when the program cannot be executed; with a watcher it ends with exit code 127 instead */
 export async function launch(options: LaunchOptions, code: LocalStoreErrorCode): Promise<ServerProcess> {
   const { fd, from } = openLog(options.log);
   const { watcher } = options;

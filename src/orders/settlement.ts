@@ -147,7 +147,6 @@ class Settling implements Settlement {
     const { postgres, mirror } = this.#context;
     const untilMs = performance.now() + limits.replayWaitMs;
     try {
-      const isAhead = mayBeAhead && !(await mirror.isKept(reservation));
       for (;;) {
         const before = postgres.timeline();
         const [seen] = await readFor(postgres.pool, [reservation]);
@@ -157,7 +156,8 @@ class Settling implements Settlement {
           if (order !== seen!.active && seen!.isTransferred) return ORDER_JUST_CLOSED;
           return replayed(existing(reservation, order).order, true);
         }
-        if (isAhead) return replayed({ orderId, saleId, userId, status: 'pending', quantity }, false);
+        if (mayBeAhead && !(await mirror.isKept(reservation)))
+          return replayed({ orderId, saleId, userId, status: 'pending', quantity }, false);
         const outcome = this.#inProgress.get(orderId) ?? (await this.#claimAndSettle(reservation, epoch));
         if (outcome !== null) return replayOf(await outcome);
         if (performance.now() > untilMs) return unknown(reservation, 'order-in-progress');

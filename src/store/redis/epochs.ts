@@ -57,7 +57,7 @@ export function redisEpochs(
 ) {
   const found = new Map<RedisServer, Found>();
   /** The epochs to which each connection has led. */
-  const used = new Map<RedisServer, Set<number>>();
+  const used = new WeakMap<RedisServer, Set<number>>();
   const findOnce = shared((server: RedisServer) => find(server));
   let timeline: string | null = null;
 
