@@ -83,7 +83,7 @@ function* ofPurchases(
   }
 }
 
-const REFUSALS: ReadonlySet<string> = new Set(['sold-out', 'not-enough-units', 'not-open']);
+const REFUSALS: ReadonlySet<string> = new Set(['sold-out', 'not-enough-units', 'not-open', 'refused']);
 
 /** Since when the customer may be refused; Infinity: an order that is kept; 0: it was closed at a time that the history does not have. */
 function heldUntilUs(order: OrderRow, closings: readonly HistoryRecord[]): number {

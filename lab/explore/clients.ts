@@ -4,7 +4,7 @@ import { limits } from '../../src/config/limits.ts';
 import { failureOf } from '../../src/service/pipeline.ts';
 import type { AttemptOutcome, HistoryRecord } from '../history.ts';
 import { resultOf, unanswered } from '../history.ts';
-import { Excuses, nowUs, placedUs } from './excuses.ts';
+import { Excuses, nowUs } from './excuses.ts';
 import { type ExploredProcess, type Target, usesRedis } from './process.ts';
 import type { Action, Operation } from './workload.ts';
 
@@ -92,7 +92,10 @@ export class Clients {
     return [...new Set(ofSale.map(({ userId }) => userId))].filter((user) => !hasGivenUp.has(user));
   }
 
-  /** Orders that were closed without a request of their own: they expired, or with those of the whole sale. */
+  /**
+   * Orders that were closed without a request of their own: they expired, or with those of the whole sale.
+   * @param closings when; µs since 1970
+   */
   addClosed(
     orders: readonly {
       readonly id: string;
@@ -100,6 +103,7 @@ export class Clients {
       readonly userId: string;
       readonly status: string;
     }[],
+    closings: ReadonlyMap<string, number>,
   ): void {
     const isKnown = (order: string) =>
       this.history.some(
@@ -108,7 +112,7 @@ export class Clients {
     for (const { id: orderId, saleId, userId, status } of orders) {
       if (status === 'pending' || status === 'paid') continue;
       if (status !== 'expired' && isKnown(orderId)) continue;
-      const atUs = placedUs(orderId);
+      const atUs = closings.get(orderId)! - 1_000; // it is rounded
       const id = this.history.length;
       this.history.push({
         ...{ ...unanswered, id, op: 'expire', saleId, userId, orderId },
@@ -118,9 +122,21 @@ export class Clients {
   }
 
   /** An operator may have refunded what was paid; the history has no refunds. */
-  forgetPayments(sale: number): void {
-    for (const [id, { op, saleId }] of this.history.entries())
-      if (op === 'pay' && saleId === sale) this.excuses.forget(id);
+  addRefunds(sale: number, orders: readonly { readonly id: string; readonly status: string }[]): void {
+    const refunded = new Set(orders.filter(({ status }) => status === 'refund-due').map(({ id }) => id));
+    for (const [id, one] of this.history.entries())
+      if (one.op === 'pay' && one.saleId === sale && one.orderStatus === 'paid' && refunded.has(one.orderId!))
+        this.history[id] = { ...one, orderStatus: 'refund-due' };
+  }
+
+  /** Until when an order was placed, as an answer said, and for good; µs since 1970, Infinity: no answer did. */
+  placedUntilUs(order: string): number {
+    const named = this.history.filter(
+      ({ op, orderId, result }) => op === 'purchase' && orderId === order && result === 'ok',
+    );
+    const untilUs = ({ id, completedUs }: HistoryRecord) =>
+      this.#ahead.has(id) ? this.excuses.committedUs(order) : completedUs!;
+    return Math.min(...named.map((one) => untilUs(one) ?? Number.POSITIVE_INFINITY));
   }
 }
 
@@ -165,9 +181,6 @@ async function ask(
       if (kind === 'closed') return { outcome: 'done', status: 200 };
       return { outcome: kind === 'unknown' ? 'unknown' : 'refused' };
     }
-    case 'refund-sale':
-      await parts.refunds.request(saleId, { returnUnits: true, actor: 'operator' });
-      return { outcome: 'done' };
     case 'restock': {
       const result = await parts.strategy.restock(saleId, action.units);
       if (result === 'busy') return { outcome: 'busy' };
@@ -186,13 +199,6 @@ const openingOf = ({ code }: { readonly code?: string }) => (code === undefined 
 
 type Outcome = Awaited<ReturnType<Parts['purchases']['attempt']>>;
 
-const NAMED: ReadonlySet<string> = new Set([
-  'sold-out',
-  'not-enough-units',
-  'not-open',
-  'busy',
-] satisfies AttemptOutcome[]);
-
 function purchased(outcome: Outcome): Ending {
   switch (outcome.kind) {
     case 'accepted':
@@ -206,10 +212,11 @@ function purchased(outcome: Outcome): Ending {
     case 'customer-limit':
     case 'invalid-code':
       return { outcome: 'refused', status: 409 };
+    case 'sold-out':
+    case 'not-open':
+    case 'busy':
+      return { outcome: outcome.kind, status: 409 };
     default:
-      return {
-        outcome: NAMED.has(outcome.kind) ? (outcome.kind as AttemptOutcome) : 'unexpected',
-        status: 409,
-      };
+      throw new Error(`the answer is ${outcome.kind}`);
   }
 }

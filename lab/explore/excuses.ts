@@ -3,6 +3,7 @@
  * commit, is lost with a store.
  */
 import type { HistoryRecord } from '../history.ts';
+import { HOLD_S } from './extras.ts';
 import { PAYMENT_WINDOW_S } from './process.ts';
 import { virtual } from './virtual.ts';
 
@@ -48,12 +49,11 @@ export class Excuses {
   }
 
   /**
-   * Redis has lost data: what was answered ahead of its commit is no promise any more, unless it was kept.
-   * @param kept order ids
+   * Redis has lost data: what it had, and was answered ahead of its commit, is no promise any more, unless it was kept. All are order ids.
    * @param displaced those that are reserved there, while the units of some of them were sold in another copy
    */
-  lostRedis(kept: Set<string>, displaced: ReadonlySet<string>): void {
-    this.#losses.push({ untilUs: nowUs(), noticedUs: nowUs(), kept, displaced });
+  lostRedis(what: Pick<Loss, 'had' | 'kept' | 'displaced'>): void {
+    this.#losses.push({ ...what, untilUs: nowUs(), noticedUs: nowUs() });
   }
 
   /**
@@ -62,7 +62,13 @@ export class Excuses {
    */
   lostPostgres(sinceUs: number): void {
     this.#losses.push({
-      ...{ sinceUs, untilUs: nowUs(), kept: new Set<string>(), displaced: new Set<string>() },
+      ...{
+        sinceUs,
+        untilUs: nowUs(),
+        had: new Set<string>(),
+        kept: new Set<string>(),
+        displaced: new Set<string>(),
+      },
       noticedUs: Number.POSITIVE_INFINITY,
     });
   }
@@ -77,6 +83,11 @@ export class Excuses {
     for (const loss of this.#losses) loss.noticedUs = Math.min(loss.noticedUs, nowUs());
   }
 
+  /** When Postgres had an order first, as far as that was noted; µs since 1970. */
+  committedUs(order: string): number | undefined {
+    return this.#committedUs.get(order);
+  }
+
   get hasLostRedis(): boolean {
     return this.#losses.some(({ sinceUs }) => sinceUs === undefined);
   }
@@ -85,10 +96,13 @@ export class Excuses {
     return this.#losses.some(({ sinceUs }) => sinceUs !== undefined);
   }
 
-  /** Takes back the promises that stores have lost by their own rules; a 202 whose order was committed after all counts from then on. */
-  apply(): void {
+  /**
+   * Takes back the promises that stores have lost by their own rules; a 202 whose order was committed after all counts from then on.
+   * @param revivals late payments that took the units of their order again: ids
+   */
+  apply(revivals: ReadonlySet<string>): void {
     this.#excuseOnTheWay();
-    this.#excusePaidLate();
+    this.#excusePaidLate(revivals);
     this.#excuseCancelled();
     const lost = new Set<string>();
     for (const [id, { invokedUs, completedUs, result, orderId, outcome }] of this.#history.entries()) {
@@ -97,9 +111,9 @@ export class Excuses {
       if (result !== 'ok') continue;
       const isAhead = this.#ahead.has(id);
       const happenedUs = isAhead ? (this.#committedUs.get(orderId!) ?? completedUs) : completedUs;
-      const isLost = this.#losses.some(({ sinceUs, untilUs, noticedUs, kept, displaced }) => {
+      const isLost = this.#losses.some(({ sinceUs, untilUs, noticedUs, had, kept, displaced }) => {
         if (kept.has(orderId ?? '')) return false;
-        if (sinceUs === undefined) return isAhead && (invokedUs <= untilUs || displaced.has(orderId!));
+        if (sinceUs === undefined) return isAhead && (had.has(orderId!) || displaced.has(orderId!));
         // Until a process notices, Redis offers units that are free by a cancellation that was lost.
         return happenedUs >= sinceUs && invokedUs <= (isAhead ? noticedUs : untilUs);
       });
@@ -137,15 +151,16 @@ export class Excuses {
   }
 
   /**
-   * An order that is paid late may have been expired in between, and its customer refused. Redis may learn of the payment later, and has a unit
-   * too many until then: see docs/reference/failure-model.md, "What no test covers".
+   * An order that is paid late was expired in between, and its customer may have been refused. Redis may learn of the payment later, and has a
+   * unit too many until then: see docs/reference/failure-model.md, "What no test covers".
    */
-  #excusePaidLate(): void {
-    for (const { op, result, orderId, saleId, userId, ...pay } of this.#history) {
-      if (op !== 'pay' || result !== 'ok') continue;
-      const dueUs = placedUs(orderId!) + PAYMENT_WINDOW_S * 1e6;
-      if (pay.completedUs! < dueUs) continue;
-      const untilUs = this.#isMirrored ? Number.POSITIVE_INFINITY : pay.completedUs!;
+  #excusePaidLate(revivals: ReadonlySet<string>): void {
+    for (const { op, paymentId, result, orderId, saleId, userId, ...pay } of this.#history) {
+      if (op !== 'pay' || result === 'fail' || !revivals.has(paymentId!)) continue;
+      const dueUs = placedUs(orderId!) + Math.min(PAYMENT_WINDOW_S, HOLD_S) * 1e6;
+      const untilUs = this.#isMirrored
+        ? Number.POSITIVE_INFINITY
+        : (pay.completedUs ?? Number.POSITIVE_INFINITY);
       for (const { id, ...one } of this.#history) {
         if (one.op !== 'purchase' || one.saleId !== saleId || (one.completedUs ?? 0) < dueUs) continue;
         const isLate = one.invokedUs >= pay.invokedUs;
@@ -223,6 +238,8 @@ interface Loss {
   readonly untilUs: number;
   /** When every process knew of it. */
   noticedUs: number;
+  /** What was reserved in Redis before. */
+  readonly had: ReadonlySet<string>;
   readonly kept: Set<string>;
   readonly displaced: ReadonlySet<string>;
 }

@@ -11,10 +11,12 @@ const SHORT_MS = 2_500;
 /** Ends a fault; null: it has no end. */
 type Ending = (() => Promise<void>) | null;
 
-/** Lets a fault happen. @returns what ends it; null also when it cannot happen now */
-export function inject(schedule: Schedule, { kind, which }: Fault): Promise<Ending> {
-  schedule.faults.add(kind);
-  return HAPPENS[kind](schedule, which);
+/** Lets a fault happen. @returns what ends it; null also when it cannot happen now: then it is not counted */
+export async function inject(schedule: Schedule, { kind, which }: Fault): Promise<Ending> {
+  const { step } = schedule;
+  const ending = await HAPPENS[kind](schedule, which);
+  if (schedule.step > step) schedule.faults.add(kind);
+  return ending;
 }
 
 type Happen = (schedule: Schedule, which: number) => Promise<Ending>;
@@ -80,16 +82,14 @@ const HAPPENS: Readonly<Record<FaultKind, Happen>> = {
   },
   async 'empty Redis'(schedule) {
     schedule.note('fault: Redis is emptied');
-    await schedule.servers.emptyRedis(schedule.mainRedis);
-    await schedule.lostRedis();
+    await schedule.loseRedis(() => schedule.servers.emptyRedis(schedule.mainRedis));
     return null;
   },
   async 'restore Redis from a snapshot'(schedule) {
     const saved = await saveRedis(schedule);
     return async () => {
       schedule.note('fault: Redis is restored from the snapshot');
-      await moveRedis(schedule, saved, () => true);
-      await schedule.lostRedis();
+      await schedule.loseRedis(() => moveRedis(schedule, saved, () => true));
     };
   },
   async 'promote a copy of Redis'(schedule, which) {
@@ -98,8 +98,8 @@ const HAPPENS: Readonly<Record<FaultKind, Happen>> = {
     return async () => {
       const copy = saved ?? (await saveRedis(schedule));
       schedule.note('fault: the copy of Redis is promoted');
-      await moveRedis(schedule, copy, () => true);
-      if (saved !== null) await schedule.lostRedis();
+      const move = () => moveRedis(schedule, copy, () => true);
+      await (saved === null ? move() : schedule.loseRedis(move));
     };
   },
   async 'lead a process to another Redis'(schedule, which) {
@@ -114,8 +114,7 @@ const HAPPENS: Readonly<Record<FaultKind, Happen>> = {
     return async () => {
       const back = moment < 0.5 ? before : to;
       schedule.note(`fault: every process reaches Redis ${back}`);
-      await moveRedis(schedule, back, () => true);
-      await schedule.lostRedis(true);
+      await schedule.loseRedis(() => moveRedis(schedule, back, () => true), true);
     };
   },
   async 'cancel a statement'(schedule) {
@@ -209,6 +208,7 @@ async function promote(schedule: Schedule, before = async () => {}): Promise<voi
     for (const link of left)
       if (link.waiting === null) await network.close(link);
       else if (servers.postgres.isReplicating(link)) await servers.postgres.cancel(link);
+    if (links().length === left.length) await servers.postgres.breakCircle();
     await servers.postgres.settle();
   }
   if (servers.standby === null) await servers.sql.query('SELECT explore.promote()');

@@ -42,11 +42,14 @@ const OFFERED = `
   SELECT (payload #>> '{data,saleId}')::int AS "saleId", payload #>> '{data,userId}' AS "userId", count(*)::int AS times,
     max(payload ->> 'timestamp') AS "lastAt" FROM tasks WHERE payload ->> 'type' = 'order.offered' GROUP BY 1, 2`;
 
-/** A task that is left undone, and a customer on the waitlist although a unit is free. */
-const STRANDED = `
+/** A task that is left undone. */
+const LEFT = `
   SELECT format('the task %s is %s at the end: %s', key, state, last_error) AS what FROM tasks
-    WHERE kind IN ('ship', 'award', 'refund') AND state <> 'done'
-  UNION ALL SELECT format('%s waits for a unit of sale %s, which is free', user_id, sale_id) FROM waitlist AS w JOIN sales AS s ON s.id = sale_id
+    WHERE kind IN ('ship', 'award', 'refund') AND state <> 'done'`;
+/** A customer on the waitlist although a unit is free. */
+const WAITING = `
+  SELECT format('%s waits for %s units of sale %s, which are free', user_id, quantity, sale_id) AS what FROM waitlist AS w
+    JOIN sales AS s ON s.id = sale_id
     WHERE s.waitlist = 'hold' AND limit_group IS NULL AND named_at IS NULL AND quantity <= stock - sold - oversold`;
 const DELIVERED = `
   SELECT key FROM tasks WHERE kind IN ('ship', 'award', 'refund') AND state = 'done' AND last_error IS DISTINCT FROM 'the order was refunded'`;
@@ -122,11 +125,16 @@ export class Invariants {
     this.#deadlines = new Map();
   }
 
-  /** At the end, when the background work has settled everything. */
+  /** When the background work has settled everything, and before other customers buy what is left. */
+  async compareWaiting(): Promise<void> {
+    for (const { what } of await this.#read<{ what: string }>(WAITING)) this.#found(what);
+  }
+
+  /** At the end, when nothing is left. */
   async compareLast(answered: Answered | null, receiver: Receiver): Promise<void> {
     this.isDue = true;
     await this.compare(answered);
-    for (const { what } of await this.#read<{ what: string }>(STRANDED)) this.#found(what);
+    for (const { what } of await this.#read<{ what: string }>(LEFT)) this.#found(what);
     for (const { key } of await this.#read<{ key: string }>(DELIVERED))
       if (!receiver.confirmed.has(key)) this.#found(`the task ${key} is done, and was never delivered`);
     if (answered === null) return;

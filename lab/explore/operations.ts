@@ -10,8 +10,15 @@ import type { Action, Operation, Workload } from './workload.ts';
 
 type Parts = NonNullable<ExploredProcess['parts']>;
 
-export const isOperation = (action: Action): action is Action & Operation =>
-  action.kind === 'extend' || action.kind === 'transfer' || action.kind === 'join' || action.kind === 'leave';
+const OPERATIONS: ReadonlySet<Action['kind']> = new Set([
+  'extend',
+  'transfer',
+  'join',
+  'leave',
+  'refund-sale',
+]);
+
+export const isOperation = (action: Action): action is Action & Operation => OPERATIONS.has(action.kind);
 
 /** What customers and the operator were promised, and nothing may undo. Times are milliseconds since 1970. */
 export class Answered {
@@ -22,6 +29,8 @@ export class Answered {
   /** How often each customer of a sale has joined its waitlist, or may have; and when a customer who has not joined since left it. */
   readonly joins = new Map<string, number>();
   readonly leaves = new Map<string, number>();
+  /** When the last refund of each sale that was acknowledged was requested; µs since 1970. */
+  readonly refunds = new Map<number, number>();
   /** Joins of each place without an answer: they may arrive later. */
   readonly joining = new Map<string, number>();
 }
@@ -32,10 +41,17 @@ export const placeOf = (sale: number, user: string): string => `${sale} ${user}`
 export async function operate(
   action: Action & Operation,
   saleId: number,
-  { lifecycle, waitlist }: Parts,
+  { lifecycle, waitlist, refunds }: Parts,
   { orders, history }: Clients,
-  { deadlines, receivers, joins, leaves, joining }: Answered,
+  answered: Answered,
 ): Promise<null> {
+  if (action.kind === 'refund-sale') {
+    const askedUs = nowUs();
+    const refund = await refunds.request(saleId, { returnUnits: true, actor: 'operator' });
+    if (typeof refund === 'object' && refund !== null) answered.refunds.set(saleId, askedUs);
+    return null;
+  }
+  const { deadlines, receivers, joins, leaves, joining } = answered;
   const { user } = action;
   const id = orders.get(user)!;
   const place = placeOf(saleId, user);

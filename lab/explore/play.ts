@@ -4,7 +4,7 @@ import { isOvertaken } from '../audit/answers.ts';
 import { audit } from '../audit/audit.ts';
 import { isActive, type OrderRow, unitsOf } from '../audit/check.ts';
 import { linearityOf } from '../audit/consistency.ts';
-import { readNow } from '../audit/reader.ts';
+import { readNow, type StoresNow } from '../audit/reader.ts';
 import type { AttemptOutcome } from '../history.ts';
 import { groupBy } from '../kit/group-by.ts';
 import type { Choose, ChooseOf } from './choose.ts';
@@ -46,6 +46,7 @@ export async function play(plan: Plan, all: AllServers, choose: ChooseOf): Promi
     schedule.close();
     await heal(schedule);
     await settle(schedule);
+    if (plan.hasExtras) await schedule.invariants.compareWaiting();
     await sellTheRest(schedule);
     await judge(schedule);
   } finally {
@@ -138,8 +139,7 @@ async function calm(schedule: Schedule): Promise<void> {
   for (const process of processes) if (process.state === 'frozen') process.state = 'up';
   for (const link of [...network.links]) if (link.isSilent) await network.cut(link);
   if (new Set(schedule.redisOf).size > 1) {
-    await moveRedis(schedule, schedule.mainRedis, () => true);
-    await schedule.lostRedis(true);
+    await schedule.loseRedis(() => moveRedis(schedule, schedule.mainRedis, () => true), true);
   }
   for (const [n, process] of processes.entries()) if (process.state === 'dead') await schedule.start(n);
   await schedule.drain();
@@ -222,13 +222,17 @@ async function judge(schedule: Schedule): Promise<void> {
   const { clients, plan } = schedule;
   await schedule.elapse(0);
   await schedule.noteCommitted();
-  clients.excuses.apply();
-  for (const { n, workload } of plan.sales)
-    if (workload.scripts.flat().some(isRefund)) clients.forgetPayments(n);
+  clients.excuses.apply(await revivals(schedule));
   if (plan.hasExtras) await schedule.invariants.compareLast(schedule.promised, schedule.receiver);
   if ((await wrongs(schedule)).length === 0) return;
   await settle(schedule);
   for (const wrong of await wrongs(schedule)) schedule.found(wrong);
+}
+
+/** Late payments that took the units of their order again: ids. */
+async function revivals({ servers }: Schedule): Promise<ReadonlySet<string>> {
+  const revived = `SELECT id FROM payment_notifications WHERE result = 'revived'`;
+  return new Set((await servers.sql.query<{ id: string }>(revived)).rows.map(({ id }) => id));
 }
 
 async function wrongs(schedule: Schedule): Promise<readonly string[]> {
@@ -236,7 +240,9 @@ async function wrongs(schedule: Schedule): Promise<readonly string[]> {
   const redis = schedule.usesRedis ? await servers.readRedis(schedule.mainRedis) : null;
   const stores = await readNow(servers.sql, redis, schedule.sales);
   const { orders: all } = [...stores.values()][0]!.postgres;
-  clients.addClosed(all);
+  clients.addClosed(all, await servers.closings());
+  for (const { n, workload } of plan.sales)
+    if (workload.scripts.flat().some(isRefund)) clients.addRefunds(n, all);
   const report = audit(clients.history, ...stores.values());
   const found = report.verdict === 'pass' ? [] : [...report.findings];
   for (const id of schedule.sales) {
@@ -244,6 +250,7 @@ async function wrongs(schedule: Schedule): Promise<readonly string[]> {
     const active = unitsOf(all.filter((order) => order.saleId === id && isActive(order)));
     if (active !== sale.stock) found.push(`sale ${id}: ${active} of ${sale.stock} units are sold at the end`);
   }
+  if (!clients.excuses.hasLostPostgres) found.push(...undone(schedule, stores));
   for (const { n, workload } of plan.sales) {
     const orders = all.filter(({ saleId }) => saleId === n);
     if (clients.excuses.hasLostPostgres || workload.scripts.flat().some(isUnexplained)) continue;
@@ -265,8 +272,33 @@ async function wrongs(schedule: Schedule): Promise<readonly string[]> {
   return found;
 }
 
+/** What an operator's request was acknowledged for, and is not so at the end. */
+function* undone(
+  { plan, clients, answered }: Schedule,
+  stores: ReadonlyMap<number, StoresNow>,
+): Generator<string> {
+  for (const { n, workload } of plan.sales) {
+    const { sale, orders, payments } = stores.get(n)!.postgres;
+    const restocks = clients.history.filter((one) => one.op === 'restock' && one.saleId === n);
+    let stocks = new Set([workload.stock]);
+    for (const { result, units } of restocks) {
+      const after = result === 'fail' ? [] : [...stocks].map((stock) => stock + units!);
+      stocks = new Set(result === 'ok' ? after : [...stocks, ...after]);
+    }
+    if (!stocks.has(sale.stock) && !workload.scripts.flat().some(keepsUnits))
+      yield `sale ${n} has ${sale.stock} units, and was to have ${[...stocks].join(' or ')}`;
+    const revived = new Set(payments.filter(({ result }) => result === 'revived').map((one) => one.orderId));
+    const refundedUs = answered.refunds.get(n) ?? 0;
+    for (const order of orders.filter(({ saleId }) => saleId === n).filter(isActive))
+      if (clients.placedUntilUs(order.id) < refundedUs && !revived.has(order.id))
+        yield `order ${order.id} is active after a refund of its sale`;
+  }
+}
+
 /** The checker of one order of requests does not know these. */
 const isUnexplained = (action: Action): boolean => isRefund(action) || action.kind === 'transfer';
+/** Of what a refund does not return, the stock is smaller. */
+const keepsUnits = (action: Action): boolean => action.kind === 'refund' && !action.returnUnits;
 const isRefund = ({ kind }: Action): boolean => kind === 'refund' || kind === 'refund-sale';
 
 /** Leaves nothing to the next schedule. */
@@ -276,9 +308,9 @@ async function end(schedule: Schedule): Promise<void> {
   for (const link of [...network.links]) network.left(link);
   for (;;) {
     if (servers.standby?.isAwaited()) await servers.standby.confirm();
+    if (network.links.length === 0) break;
     const link = network.links.find(({ waiting }) => waiting === null);
-    if (link === undefined) break;
-    await network.close(link);
+    await (link === undefined ? servers.postgres.breakCircle() : network.close(link));
     await servers.postgres.settle();
   }
 }

@@ -125,7 +125,10 @@ export class Schedule implements World {
     this.network = new Network(places);
     current.network = this.network;
     globalThis.fetch = this.receiver.fetch as typeof fetch;
-    servers.postgres.answered = (link, request, reply) => this.network.replied(link, request, reply);
+    servers.postgres.answered = async (link, request, reply) => {
+      await this.network.replied(link, request, reply);
+      await this.afterStatement(link, request.name);
+    };
     servers.redis.pushed = (link, bytes) => {
       if (link.state === 'open') link.answers.push({ bytes, name: 'message' });
     };
@@ -368,11 +371,13 @@ export class Schedule implements World {
   }
 
   /**
-   * Redis has lost data: what Postgres does not have is lost.
+   * Redis loses data: what it had, and neither it nor Postgres has afterwards.
    * @param isKept whether the main Redis still has all that was written there
    */
-  async lostRedis(isKept = false): Promise<void> {
-    if (!this.usesRedis) return;
+  async loseRedis(lose: () => Promise<void>, isKept = false): Promise<void> {
+    if (!this.usesRedis) return lose();
+    const had = await this.servers.reserved(this.redises);
+    await lose();
     const orders = new Set(await this.servers.committed());
     this.clients.excuses.committed([...orders]); // also those whose wait for the standby was cancelled
     const all = isKept ? await this.servers.reservations(this.mainRedis) : [];
@@ -383,13 +388,13 @@ export class Schedule implements World {
       if (units > ofSale[0]!.free) for (const { orderId } of ofSale) displaced.add(orderId);
     }
     const kept = reserved.map(({ orderId }) => orderId).filter((order) => !displaced.has(order));
-    this.clients.excuses.lostRedis(new Set([...orders, ...kept]), displaced);
+    this.clients.excuses.lostRedis({ had, kept: new Set([...orders, ...kept]), displaced });
   }
 }
 
 /** Statements that change nothing that is compared. */
 const READS =
-  /^(SELECT|BEGIN|SET|ROLLBACK|loaded-in|read-for|due-|sold-out|lock-|outbox-|wait-for|(INSERT|UPDATE) redis_epochs)/;
+  /^(SELECT (?!name_next)|BEGIN|SET|ROLLBACK|loaded-in|read-for|due-|sold-out|lock-|outbox-|wait-for|(INSERT|UPDATE) redis_epochs)/;
 
 /** Statements that may commit an order. */
 const PLACES = /^(COMMIT|WITH|place-|commit-orders|sell|insert|take)/;

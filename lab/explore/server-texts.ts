@@ -14,6 +14,15 @@ export const RESERVATIONS = `
     end
   end
   return found`;
+export const RESERVED = `
+  local found = {}
+  for _, server in ipairs(ARGV) do
+    redis.call('SELECT', server)
+    for _, key in ipairs(redis.call('KEYS', '*:reservations')) do
+      for _, one in ipairs(redis.call('ZRANGE', key, 0, -1)) do table.insert(found, one) end
+    end
+  end
+  return found`;
 export const LOADED =
   'SELECT id, mirror_epoch AS epoch, stock - sold - oversold AS free FROM sales WHERE mirror_epoch IS NOT NULL';
 
@@ -29,6 +38,13 @@ export const SCHEMA = `
   ALTER FUNCTION pg_catalog.pg_walfile_name(pg_lsn) RENAME TO real_walfile_name; -- a built-in one cannot be replaced
   CREATE FUNCTION pg_catalog.pg_walfile_name(lsn pg_lsn) RETURNS text LANGUAGE plpgsql STABLE AS
     $$ BEGIN RETURN (SELECT lpad(to_hex(n), 8, '0') || '0000000000000000' FROM explore.timeline); END $$;
+  -- What is random in SQL follows from the calls before.
+  CREATE SEQUENCE explore.draws;
+  GRANT USAGE ON SEQUENCE explore.draws TO PUBLIC;
+  ALTER FUNCTION pg_catalog.gen_random_uuid() RENAME TO real_random_uuid;
+  CREATE FUNCTION pg_catalog.gen_random_uuid() RETURNS uuid LANGUAGE sql VOLATILE AS $$ SELECT md5(nextval('explore.draws')::text)::uuid $$;
+  ALTER FUNCTION pg_catalog.random() RENAME TO real_random;
+  CREATE FUNCTION pg_catalog.random() RETURNS float8 LANGUAGE sql VOLATILE AS $$ SELECT (nextval('explore.draws') * 1103515245 % 2147483647) / 2147483647::float8 $$;
 
   -- Its timeout is that of the virtual clock, like those of statements: what waits is cancelled.
   DO $$ BEGIN EXECUTE replace(replace(pg_get_functiondef('offer_units(int, int)'::regprocedure),
@@ -49,7 +65,7 @@ export const SCHEMA = `
     END LOOP;
     EXECUTE format($f$
       CREATE FUNCTION explore.reset() RETURNS void LANGUAGE plpgsql AS $body$
-      BEGIN %s PERFORM setval('explore.epochs', 1, false); UPDATE explore.timeline SET n = 1 WHERE n <> 1; END $body$ $f$, statements);
+      BEGIN %s PERFORM setval('explore.epochs', 1, false); PERFORM setval('explore.draws', 1, false); UPDATE explore.timeline SET n = 1 WHERE n <> 1; END $body$ $f$, statements);
     SELECT string_agg(format('public.%1$s, explore.copy_%1$s', t), ', ') INTO name FROM explore.tables() AS t;
     EXECUTE format($f$ CREATE FUNCTION explore.shrink() RETURNS void LANGUAGE plpgsql AS $body$ BEGIN TRUNCATE %s; END $body$ $f$, name);
     SELECT string_agg(format('DELETE FROM explore.copy_%1$s; INSERT INTO explore.copy_%1$s SELECT * FROM public.%1$s; ', t), '') INTO statements FROM explore.tables() AS t;

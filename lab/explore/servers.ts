@@ -17,7 +17,7 @@ import { MIGRATED, startPostgres } from '../servers/postgres-folder.ts';
 import { PostgresBackends } from './postgres-backends.ts';
 import { Connection, Prepared, startup } from './postgres-connection.ts';
 import { RedisBackends, redisCommand, withIdentity } from './redis-backends.ts';
-import { ADD_SALES, COPY, EMPTY, LOADED, RESERVATIONS, SCHEMA } from './server-texts.ts';
+import { ADD_SALES, COPY, EMPTY, LOADED, RESERVATIONS, RESERVED, SCHEMA } from './server-texts.ts';
 import { STANDBY, Standby } from './standby.ts';
 import { real, virtual } from './virtual.ts';
 import { PRICE_CENTS } from './workload.ts';
@@ -53,8 +53,12 @@ export interface ExploreServers {
   reset(): Promise<void>;
   /** Adds sales. Their rows are committed, and nothing has loaded them. */
   addSales(sales: readonly NewSale[]): Promise<void>;
+  /** When orders were closed, by their ids; µs since 1970. */
+  closings(): Promise<ReadonlyMap<string, number>>;
   /** Reservations in a logical Redis, of the sales that were loaded there last. */
   reservations(server: number): Promise<readonly Reserved[]>;
+  /** The ids of the orders that are reserved in any of some logical Redises, in whatever copy of a sale. */
+  reserved(servers: readonly number[]): Promise<ReadonlySet<string>>;
   /** Null: commits wait for no standby. */
   readonly standby: StandbyControl | null;
   /** Copies what one logical Redis has into another. */
@@ -222,6 +226,17 @@ function together(
         sales.map((one) => one.maxPerOrder),
       ];
       await sql.query(ADD_SALES, [...columns, PRICE_CENTS]);
+    },
+    async closings() {
+      const closings =
+        'SELECT id::text, extract(epoch FROM closed_at)::float8 * 1000000 AS us FROM orders WHERE closed_at IS NOT NULL';
+      return new Map(
+        (await sql.query<{ id: string; us: number }>(closings)).rows.map(({ id, us }) => [id, us]),
+      );
+    },
+    async reserved(servers) {
+      const all = (await reader.eval(RESERVED, 0, ...servers)) as string[];
+      return new Set(all.map((text) => text.split(' ')[1]!));
     },
     async reservations(server) {
       const { rows } = await sql.query<{ id: number; epoch: number; free: number }>(LOADED);

@@ -13,7 +13,6 @@ export type Action = { readonly at: number } /** `isTwin`: from the other sale o
   | { readonly kind: 'pay'; readonly user: string; readonly payment: string; readonly cents: number }
   | { readonly kind: 'cancel'; readonly user: string }
   | { readonly kind: 'refund'; readonly user: string; readonly returnUnits: boolean }
-  | { readonly kind: 'refund-sale' }
   | { readonly kind: 'restock'; readonly units: number }
   | { readonly kind: 'wait'; readonly user: string }
   | Operation
@@ -21,8 +20,9 @@ export type Action = { readonly at: number } /** `isTwin`: from the other sale o
   | { readonly kind: 'pass'; readonly name: string }
 );
 
-/** What extras add: see extras.ts. */
+/** What extras add, see extras.ts, and the refund of a sale. */
 export type Operation =
+  | { readonly kind: 'refund-sale' }
   | { readonly kind: 'extend'; readonly user: string; readonly seconds: number }
   | { readonly kind: 'transfer'; readonly user: string; readonly to: string }
   /** Of the waitlist of a sale that holds. */
