@@ -110,17 +110,11 @@ export class Schedule implements World {
     for (let n = 0; n < plan.processes; n++) {
       this.redisOf.push(0);
       const { postgres, redis } = portsOf(n);
-      const connect = (store: Place['store'], make: (link: Link) => ReturnType<Place['connect']>): Place => {
-        return { owner: () => this.processes[n]!.name, store, connect: make };
-      };
-      places.set(
-        postgres,
-        connect('postgres', async (link) => servers.postgres.backendOf(link)),
-      );
-      places.set(
-        redis,
-        connect('redis', (link) => new RedisBackend(servers.redis, link, this.redisOf[n]!).open()),
-      );
+      const place = { owner: () => this.processes[n]!.name };
+      const toPostgres = async (link: Link) => servers.postgres.backendOf(link);
+      const toRedis = (link: Link) => new RedisBackend(servers.redis, link, this.redisOf[n]!).open();
+      places.set(postgres, { ...place, store: 'postgres', connect: toPostgres });
+      places.set(redis, { ...place, store: 'redis', connect: toRedis });
     }
     this.network = new Network(places);
     current.network = this.network;
