@@ -51,6 +51,8 @@ export interface Attempt {
   readonly quantity: number;
   /** Its customer's group may buy by now, also before the sale starts for all. */
   readonly isEarly?: boolean;
+  /** It was decided before, and that did not count; what it reserved may be found. */
+  readonly isAgain?: boolean;
 }
 
 /** The columns of an order that answer a purchase. */

@@ -49,11 +49,12 @@ export function createPurchases(context: PurchaseContext): Purchases {
   const { knownSoldOut } = strategy;
 
   /** A second time if its state has changed meanwhile. */
-  async function decide(attempt: Attempt, isAgain = false): Promise<Outcome> {
+  async function decide(attempt: Attempt): Promise<Outcome> {
     const decision = await strategy.decide(attempt);
     const result = settlement === null ? committed(decision) : await settlement.settle(decision);
     if (result.kind !== 'retry') return result;
-    return isAgain ? { kind: 'busy', reason: result.reason } : decide(attempt, true);
+    if (attempt.isAgain === true) return { kind: 'busy', reason: result.reason };
+    return decide({ ...attempt, isAgain: true });
   }
 
   async function present(
@@ -73,6 +74,11 @@ export function createPurchases(context: PurchaseContext): Purchases {
     if (opening !== 'ticket') {
       const presented = await present(attempt, opening.code);
       if (presented.kind === 'ignored') return decide(attempt);
+      if (presented.kind === 'invalid-code') {
+        // A customer with an order is answered with it: one that was transferred to them came without a code.
+        const outcome = await decide(attempt);
+        return outcome.kind === 'not-open' ? presented : outcome;
+      }
       if (presented.kind !== 'opens') return presented;
       if (presented.nowMs < presented.opensMs) return decide(attempt);
     }

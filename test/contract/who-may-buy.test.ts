@@ -176,6 +176,7 @@ describe.each([...strategies.keys()])('with %s', (name) => {
     const same = { status: 200, body: { orderId: first.body.orderId } };
     expect(await buyWith(b.url, sale.id, 'ann', 'first')).toMatchObject(same);
     expect(await buy(b.url, sale.id, 'ann')).toMatchObject(same);
+    expect(await buyWith(a.url, sale.id, 'ann', 'guess')).toMatchObject(same);
     for (const url of [a.url, b.url])
       expect(await buyWith(url, sale.id, 'dan', 'later')).toMatchObject(notStarted);
     expect((await buyWith(b.url, sale.id, 'bob', 'first')).status).toBe(201);

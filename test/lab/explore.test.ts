@@ -96,6 +96,8 @@ const MENDED: [what: string, strategy: string, Target['confirm'], lock: string, 
     'postgres-row',
     200103,
   ],
+  ['a retry promises no order that a load has kept', 'segmented-lock', 'accepted', 'postgres-row', 41000193],
+  ['a customer with an order needs no code', 'for-update', 'durable', 'redis', 41000057],
   ['before the barrier no other order of the customer counts', 'skip-locked', 'durable', 'redis', 700034],
   ['an own order counts before another of the customer', 'group-commit', 'durable', 'redis', 556],
   [

@@ -65,6 +65,10 @@ const TOO_FEW_REPLICAS = new Error(
 const NOT_CONFIRMED = new Error(
   'the connection to Redis was lost meanwhile, so the reservation is committed before the answer',
 );
+/** A load keeps what was reserved before in another copy, also a unit that Postgres has sold: see mirror.isKept. */
+const MAY_BE_KEPT = new Error(
+  'an earlier try may have made the reservation in another copy, so it is committed before the answer',
+);
 
 /** How long an attempt waits for a sale to be loaded, milliseconds. */
 const LOAD_WAIT_MS = 1_000;
@@ -108,10 +112,12 @@ export function redisStrategy(
     attempt: Attempt,
     epoch: number,
     hasReplicas: ReturnType<typeof redis.watchReplication>,
+    mayBeKept: boolean,
   ): Promise<boolean> {
     let failure: unknown = null;
     try {
-      if (!(await hasReplicas())) failure = TOO_FEW_REPLICAS;
+      if (mayBeKept) failure = MAY_BE_KEPT;
+      else if (!(await hasReplicas())) failure = TOO_FEW_REPLICAS;
       else if (!mirror.isConfirmed(attempt.saleId, epoch)) failure = NOT_CONFIRMED;
     } catch (error) {
       failure = error;
@@ -136,7 +142,9 @@ export function redisStrategy(
         return { kind: 'unknown', orderId: attempt.orderId, reason: step.reason };
       if (isShortage(step)) return confirmShortage(context, mirror, attempt, step, epoch!);
       if (step.kind !== 'reserved' && step.kind !== 'held') return step;
-      const mayBeAhead = hasReplicas !== null && (await isSafeAhead(attempt, epoch!, hasReplicas));
+      const mayBeKept =
+        step.kind === 'reserved' && (tried.step.kind === 'unanswered' || attempt.isAgain === true);
+      const mayBeAhead = hasReplicas !== null && (await isSafeAhead(attempt, epoch!, hasReplicas, mayBeKept));
       if (step.kind === 'held') return { ...step, mayBeAhead, epoch };
       const reservation = withFirstClaim(step.reservation, untilMs, epoch);
       return { kind: 'reserved', reservation, mayBeAhead };
