@@ -224,3 +224,27 @@ it('gives Redis all orders that it lacks, of more than one batch, at once', asyn
   await relay.take(rows.map(({ id }) => id));
   expect(await sales.digest(sale.id)).toMatchObject({ free: 1, pending: 0, held: orders });
 });
+
+it('waits for a replica to know that a load begins, before it marks the sale in Postgres', async () => {
+  const primary = await openRedis(stores.redisUrl, () => {}, 1); // without a replica, the wait ends by its timeout
+  const events: (string | boolean)[] = [];
+  const watchReplication = (key: string) => {
+    const counts = primary.watchReplication(key);
+    return async () => events[events.push(await counts()) - 1] === true;
+  };
+  const orders = orderTable(postgres);
+  const markLoaded: typeof orders.markLoaded = async (...mark) => {
+    const begun = Object.keys(await redis.redis.hgetall(sales.keys(saleId).state));
+    events.push(begun.some((field) => field.startsWith('begun ')) ? 'begun, and marked' : 'marked');
+    return orders.markLoaded(...mark);
+  };
+  await stores.sql.query('DELETE FROM redis_epochs'); // the next one is another
+  try {
+    const epochs = redisEpochs(primary, postgres);
+    const store = { ...primary, watchReplication };
+    await createSaleMirror(store, epochs, { ...orders, markLoaded }, 0, true).load({ id: saleId });
+  } finally {
+    await primary.close();
+  }
+  expect(events).toEqual([false, 'begun, and marked']);
+});

@@ -81,7 +81,7 @@ type DigestReply = readonly [
  *   then keeps those of the last epoch; otherwise their customers have no order, and may buy again.
  */
 export function createSaleMirror(
-  { redis, isCluster }: RedisStore,
+  { redis, isCluster, watchReplication }: RedisStore,
   epochs: RedisEpochs,
   orders: OrderTable,
   segments: number,
@@ -163,12 +163,16 @@ export function createSaleMirror(
         const isLeft = isOver || (keepsReservations && !isCurrent);
         if (isLeft && copy > 0) await invalidate(sale.id, copy);
         const epoch = isOver && isCurrent ? await epochs.renew(all.state, found, sale.id) : found;
-        // A load that marks the sale and does not finish leaves a copy that is still the last one, under another epoch. It says so before.
+        // A load that marks the sale and does not finish leaves a copy that is still the last one, under another epoch. It says so before,
+        // and to the replicas that have its reservations: one of them may be promoted then. One that does not answer does not stop it.
         // Postgres may have gone back to before a load, to a standby that lacks its mark: a copy names those that it continues.
         const continued = after?.split(' ') ?? [];
         const isLast = Math.abs(copy) === before || begun !== null || continued.includes(String(before));
-        if (keepsReservations && isLast && copy !== 0 && copy !== epoch)
+        if (keepsReservations && isLast && copy !== 0 && copy !== epoch) {
+          const areReplicated = watchReplication(all.state);
           await redis.hset(all.state, `begun ${epoch}`, copy);
+          await Promise.resolve(areReplicated()).catch(() => {});
+        }
         if (!(await orders.markLoaded(sale.id, before, epoch, seen !== null))) continue;
         if (keepsReservations) await lastCopy.loadedIn([sale.id]); // confirms it
         const taken = await takeSnapshot(redis, orders, sale.id, all.reservations);
