@@ -182,11 +182,12 @@ export class Excuses {
     }
   }
 
-  /** A customer may have been refused after passing an order on, and have it again. */
+  /** A customer may have been refused after passing an order on, and have it again: until a process notices, if Redis refuses. */
   #restsOnLostRows(invokedUs: number, completedUs: number): boolean {
-    return this.#losses.some(
-      ({ sinceUs, untilUs }) => sinceUs !== undefined && completedUs >= sinceUs && invokedUs <= untilUs,
-    );
+    return this.#losses.some(({ sinceUs, untilUs, noticedUs }) => {
+      const endsUs = this.#isMirrored ? noticedUs : untilUs;
+      return sinceUs !== undefined && completedUs >= sinceUs && invokedUs <= endsUs;
+    });
   }
 
   /**
@@ -194,26 +195,24 @@ export class Excuses {
    * unit.
    */
   #excuseDisplaced(): void {
-    for (const { sinceUs, untilUs, kept } of this.#losses) {
+    for (const { sinceUs, untilUs, had, kept } of this.#losses) {
       if (sinceUs !== undefined) continue;
-      const isBefore = ({ invokedUs }: HistoryRecord) => invokedUs <= untilUs;
       for (const { saleId } of new Map(this.#history.map((one) => [one.saleId, one])).values()) {
         const ofSale = this.#history.filter((one) => one.saleId === saleId && one.op === 'purchase');
-        const late = ofSale.filter((one) => {
-          const committedUs = this.#committedUs.get(one.orderId ?? '');
-          return (
-            isBefore(one) && !kept.has(one.orderId!) && committedUs !== undefined && committedUs > untilUs
-          );
+        const late = ofSale.filter(({ orderId }) => {
+          const isLost = had.has(orderId ?? '') && !kept.has(orderId!);
+          return isLost && (this.#committedUs.get(orderId!) ?? 0) > untilUs;
         });
         const orders = new Map(late.map(({ orderId, units = 1 }) => [orderId, units]));
         // What the same customer was answered later names an order that gave way to the earlier one.
         const hasOne = new Set(late.map(({ userId }) => userId));
         let units = [...orders.values()].reduce((sum, one) => sum + one, 0);
         const displaced = new Set<string | null>();
-        for (const { id, orderId, userId, units: lost = 1, ...one } of ofSale)
+        for (const { id, orderId, userId, units: lost = 1, completedUs } of ofSale)
           if (
             (units > 0 || displaced.has(orderId)) &&
-            !isBefore({ id, orderId, userId, ...one }) &&
+            !had.has(orderId!) &&
+            completedUs! > untilUs &&
             this.#ahead.has(id) &&
             !this.#committedUs.has(orderId!)
           ) {

@@ -374,7 +374,8 @@ export class Schedule implements World {
     await lose();
     const orders = new Set(await this.servers.committed());
     this.clients.excuses.committed([...orders]); // also those whose wait for the standby was cancelled
-    const all = isKept ? await this.servers.reservations(this.mainRedis) : [];
+    const left = this.redises.filter((one) => one !== this.mainRedis);
+    const all = isKept ? await this.servers.reservations(this.mainRedis, left) : [];
     const reserved = all.filter(({ orderId }) => !orders.has(orderId));
     const displaced = new Set<string>();
     for (const ofSale of groupBy(reserved, ({ saleId }) => saleId).values()) {

@@ -5,11 +5,20 @@ export const COPY = `
   redis.call('SELECT', ARGV[1])
   for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('COPY', key, key, 'DB', ARGV[2], 'REPLACE') end`;
 export const RESERVATIONS = `
-  redis.call('SELECT', ARGV[1])
+  local function isBegun(server, key, epoch)
+    redis.call('SELECT', server)
+    local state = redis.call('HGETALL', key)
+    for i = 1, #state, 2 do
+      if state[i]:find('^begun ') and state[i + 1] == epoch then return true end
+    end
+  end
   local found = {}
-  for i = 2, #ARGV, 2 do
-    local key = 'stampede:{sale:' .. ARGV[i] .. '}:'
-    if redis.call('HGET', key .. 'state', 'epoch') == ARGV[i + 1] then
+  for i = 3, #ARGV, 2 do
+    local key, isLeft = 'stampede:{sale:' .. ARGV[i] .. '}:', false
+    for other in ARGV[2]:gmatch('%d+') do isLeft = isLeft or isBegun(other, key .. 'state', ARGV[i + 1]) end
+    isLeft = isLeft and not isBegun(ARGV[1], key .. 'state', ARGV[i + 1])
+    redis.call('SELECT', ARGV[1])
+    if not isLeft and redis.call('HGET', key .. 'state', 'epoch') == ARGV[i + 1] then
       for _, one in ipairs(redis.call('ZRANGE', key .. 'reservations', 0, -1)) do table.insert(found, ARGV[i] .. ' ' .. one) end
     end
   end

@@ -55,8 +55,11 @@ export interface ExploreServers {
   addSales(sales: readonly NewSale[]): Promise<void>;
   /** When orders were closed, by their ids; µs since 1970. */
   closings(): Promise<ReadonlyMap<string, number>>;
-  /** Reservations in a logical Redis, of the sales that were loaded there last. */
-  reservations(server: number): Promise<readonly Reserved[]>;
+  /**
+   * Reservations in a logical Redis, of the sales that were loaded there last.
+   * @param left others: a sale that one of them is about to be loaded in is left out
+   */
+  reservations(server: number, left?: readonly number[]): Promise<readonly Reserved[]>;
   /** The ids of the orders that are reserved in any of some logical Redises, in whatever copy of a sale. */
   reserved(servers: readonly number[]): Promise<ReadonlySet<string>>;
   /** Null: commits wait for no standby. */
@@ -238,10 +241,10 @@ function together(
       const all = (await reader.eval(RESERVED, 0, ...servers)) as string[];
       return new Set(all.map((text) => text.split(' ')[1]!));
     },
-    async reservations(server) {
+    async reservations(server, left = []) {
       const { rows } = await sql.query<{ id: number; epoch: number; free: number }>(LOADED);
       const sales = rows.flatMap(({ id, epoch }) => [id, epoch]);
-      const all = (await reader.eval(RESERVATIONS, 0, server, ...sales)) as string[];
+      const all = (await reader.eval(RESERVATIONS, 0, server, left.join(' '), ...sales)) as string[];
       const free = new Map(rows.map((sale) => [sale.id, sale.free]));
       return all.map((text) => {
         const [sale, , orderId, reservedAt] = text.split(' ') as [string, string, string, string];
