@@ -173,7 +173,9 @@ export function createSaleMirror(
           await redis.hset(all.state, `begun ${epoch}`, copy);
           await Promise.resolve(areReplicated()).catch(() => {});
         }
-        if (!(await orders.markLoaded(sale.id, before, epoch, seen !== null))) continue;
+        // Redis may have lost what a commit or a cut that is in progress has taken there.
+        const waits = seen !== null || label === null;
+        if (!(await orders.markLoaded(sale.id, before, epoch, waits))) continue;
         if (keepsReservations) await lastCopy.loadedIn([sale.id]); // confirms it
         const taken = await takeSnapshot(redis, orders, sale.id, all.reservations);
         const counts = [taken.remaining, segments, versionedTerms(taken.terms), taken.value.extraUnits];

@@ -46,7 +46,7 @@ export async function restock(
 
 /**
  * Takes free units in Redis, which knows the reserved ones, and then in Postgres. The sale's row is locked meanwhile, so that a load in
- * another epoch, which reads the units there, waits (see `markLoaded`). If one has marked the sale before, the cut loads it first.
+ * another epoch, or into an empty Redis, waits (see `markLoaded`). If one has marked the sale before, the cut loads it first.
  */
 async function cut(
   context: RedisStrategyContext,
