@@ -6,6 +6,7 @@ import { classifyPostgresError } from '../failures/postgres.ts';
 import { type IdempotencyKey, once } from './idempotency.ts';
 import { isOpen } from './insert-orders.ts';
 import { inTransaction, type PostgresStore } from './pool.ts';
+import { TIMELINE } from './standby-wait.ts';
 
 type Db = Pick<pg.PoolClient, 'query'>;
 
@@ -172,14 +173,14 @@ export function saleTable(postgres: PostgresStore, currency: string, paymentWind
     },
     /**
      * For each sale, its version and how long it sells, if it is open and no unit is free; else null. The version grows with every change of its
-     * units and customers.
+     * units and customers; a promoted standby may have been at an earlier one, so the timeline is part of it.
      */
     async soldOut(
       saleIds: readonly number[],
     ): Promise<({ readonly generation: string; readonly sellsForMs: number } | null)[]> {
       const { rows } = await pool.query<{ id: number; generation: string; sellsForMs: number }>({
         name: 'sold-out',
-        text: `SELECT id, version::text AS generation,
+        text: `SELECT id, version || ' ' || ${TIMELINE} AS generation,
             coalesce(extract(epoch FROM ends_at - clock_timestamp()) * 1000, 'infinity')::float8 AS "sellsForMs"
           FROM sales WHERE id = ANY($1::int[]) AND sold >= stock AND ${isOpen()}`,
         values: [saleIds],
