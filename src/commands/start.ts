@@ -48,7 +48,7 @@ async function main(): Promise<void> {
   const names = unreadNames(fileNames);
   if (names.length > 0) log.warn({ names }, 'Nothing reads these variables of .env');
   const closeAll = () => closers.close((err) => log.error({ err }, 'Shutdown step failed'));
-  const delay = longestStopMs(config);
+  const delay = longestStopMs(config) + (config.workers > 1 && cluster.isPrimary ? KILLED_MS : 0);
   let isStopping = false;
   const closing = closeWithGrace({ delay, skip: [...STOP_SIGNALS] }, async ({ err }) => {
     isStopping = true;
@@ -58,13 +58,16 @@ async function main(): Promise<void> {
     }
     await closeAll();
   });
-  const stop = () => void closing.close();
+  const stop = () => {
+    if (!isStopping) void closing.close(); // a stop after an error ends as one
+  };
   if (cluster.isWorker) onStopMessage(stop);
   onStopSignals(process, cluster.isWorker ? IGNORED : stopping(stop, log));
   try {
     await start(config, log);
   } catch (error) {
     if (isStopping) return; // the stop ended what was starting, and ends this process when it is complete
+    isStopping = true;
     closing.uninstall();
     await closeAll();
     throw error;
@@ -125,6 +128,9 @@ async function startAll(config: Config, { databaseUrl, redisUrl }: StoreUrls, lo
   });
   logListening(config, ports, log);
 }
+
+/** So long after the workers that did not end were killed, at most, the first process ends, milliseconds. */
+const KILLED_MS = 2_000;
 
 /** With the drain of requests; then what is left is ended. */
 const longestStopMs = ({ shutdownDelayMs }: Config): number => shutdownDelayMs + limits.shutdownMs + 5_000;

@@ -27,7 +27,7 @@ export interface WorkersOptions {
   /** Workers that have not ended this long after a stop are killed, milliseconds. */
   readonly stopMs: number;
   readonly log: (message: string, details: object) => void;
-  /** Called when several workers in a row died before they served. */
+  /** Called when several workers in a row died before they served, and none serves. */
   readonly onGiveUp: (error: Error) => void;
   /** Receives, before the first worker starts, what stops them all. Repeated calls wait for the same end. */
   readonly onStarting: (stop: () => Promise<void>) => void;
@@ -51,7 +51,7 @@ type State = 'opening' | 'serving';
 
 /** Delay before replacing a worker that died before it served. */
 const RESTART_MS = 1_000;
-/** Early deaths in a row after which the service gives up. */
+/** Early deaths in a row after which the service gives up, if no worker serves. */
 const MAX_EARLY_DEATHS = 5;
 /** Wait for the primary's reply with all metrics. */
 const METRICS_MS = 6_000;
@@ -92,7 +92,8 @@ export async function startWorkers(options: WorkersOptions): Promise<Ports> {
       const isServing = states.get(worker) === 'serving';
       log('Worker died; starting another', { worker: worker.id, code, signal });
       earlyDeaths = isServing ? 0 : earlyDeaths + 1;
-      if (earlyDeaths >= MAX_EARLY_DEATHS)
+      const serves = livingWorkers().some((other) => states.get(other) === 'serving');
+      if (earlyDeaths >= MAX_EARLY_DEATHS && !serves)
         onGiveUp(new Error(`${earlyDeaths} workers in a row died before they served`));
       else setTimeout(() => stopping ?? fork(), isServing ? 0 : RESTART_MS);
     });

@@ -11,9 +11,9 @@ import { TcpProxy } from '../../lab/proxy.ts';
 import { limits } from '../../src/config/limits.ts';
 import { buy, call, createSale, eventually } from '../support/client.ts';
 import { type Answered, askAll, makeThings, mistakeOf } from '../support/every-route.ts';
-import { signal } from '../support/nemesis.ts';
+import { childrenOf, signal } from '../support/nemesis.ts';
 import { opened } from '../support/opened.ts';
-import { startService, type TestService } from '../support/service.ts';
+import { spawnService, startService, type TestService } from '../support/service.ts';
 import { openOwnStores } from '../support/stores.ts';
 import { bySize } from '../support/tier.ts';
 
@@ -294,3 +294,18 @@ it('Redis has another password', () =>
       await withRedis((redis) => redis.config('SET', 'requirepass', ''), 'another');
     };
   }));
+
+it('Redis is killed, and workers that need Postgres alone die: those that are left go on', async () => {
+  const link = await TcpProxy.to(stores.redisUrl);
+  const env = { STRATEGY: 'for-update', WORKERS: '2', DATABASE_URL: stores.databaseUrl };
+  await using service = await spawnService({ ...env, REDIS_URL: link.through(stores.redisUrl) });
+  const serving = () => childrenOf(service.process.pid!);
+  const { id } = await createSale(service.url, 2);
+  link.set('refuse');
+  link.cut();
+  process.kill(serving()[0]!, 'SIGKILL');
+  const deaths = () => service.log.join('').split('starting another').length - 1;
+  await expect.poll(deaths).toBeGreaterThan(5); // after so many in a row it gives up when none serves
+  expect(await buy(service.url, id, 'ann')).toMatchObject({ status: 201 });
+  await link.close();
+});
