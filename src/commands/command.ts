@@ -1,12 +1,16 @@
 /** What the commands share that end by themselves: `npm run migrate`, `npm run audit` and `npm run reconcile`. */
+import { constants } from 'node:os';
 import type { Config } from '../config/env.ts';
 import { ConfigError, OperatorError } from '../config/errors.ts';
+import { onStopSignals } from '../config/stop-signals.ts';
 import { LOCAL_FOLDER, readStoreUrls } from '../local/urls.ts';
 
 export const say = (line: string) => process.stdout.write(`${line}\n`);
 
-/** @param main returns the exit code; 2 when it throws */
+/** A signal ends the command at once, also as the first process of a container. @param main returns the exit code; 2 when it throws */
 export function runCommand(main: () => Promise<number>): void {
+  const end = (signal: NodeJS.Signals) => process.exit(128 + constants.signals[signal]);
+  onStopSignals(process, { first: end, later: end });
   main().then(
     (code) => {
       process.exitCode = code;

@@ -5,7 +5,7 @@
  *
  * Ctrl-C in a terminal signals every process of the command, and npm forwards SIGINT and SIGTERM to its child: one Ctrl-C is two
  * signals within milliseconds. The commands `audit`, `migrate` and `reconcile` have nothing to stop: their first signal ends
- * them.
+ * them (commands/command.ts).
  */
 import { limits } from './limits.ts';
 

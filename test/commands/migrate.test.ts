@@ -1,11 +1,13 @@
 /** `npm run migrate` and MIGRATE=never, on a separate database. */
-
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { beforeAll, expect, it } from 'vitest';
 import { withPostgres } from '../../lab/servers/stores.ts';
 import { serviceUrlOf } from '../../src/local/postgres-roles.ts';
 import { buy, createSale } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
-import { runCommand, startService } from '../support/service.ts';
+import { entryOf, runCommand, startService } from '../support/service.ts';
 import { openDatabase } from '../support/stores.ts';
 
 const database = opened(() => openDatabase(''));
@@ -32,6 +34,21 @@ it('with MIGRATE=never a start is refused, and names the command, whatever its r
     await expect(starting(env)).rejects.toMatchObject(refusal);
   }
   expect(await tables()).toBe(0);
+});
+
+it('a signal ends it at once, also one that waits for Postgres', async () => {
+  const silent = createServer();
+  await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
+  const connected = once(silent, 'connection');
+  const { port } = silent.address() as AddressInfo;
+  const env = { ...process.env, DATABASE_URL: `postgresql://a:b@127.0.0.1:${port}/c` };
+  const command = spawn(process.execPath, [entryOf('migrate')], { env, stdio: 'ignore' });
+  const ended = once(command, 'exit');
+  const [socket] = (await connected) as [Socket];
+  command.kill('SIGTERM');
+  expect(await ended).toEqual([143, null]);
+  socket.destroy();
+  silent.close();
 });
 
 it('two at once apply every migration once, and say which', async () => {

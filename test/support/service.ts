@@ -19,7 +19,8 @@ import { prepareStores } from '../../src/service/startup.ts';
 const root = fileURLToPath(new URL('../../', import.meta.url));
 
 /** A built program. */
-const entryOf = (command: string, folder = root) => path.join(folder, 'dist/commands', `${command}.js`);
+export const entryOf = (command: string, folder = root) =>
+  path.join(folder, 'dist/commands', `${command}.js`);
 
 type Environment = Readonly<Record<string, string>>;
 
