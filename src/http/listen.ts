@@ -1,6 +1,6 @@
 /** Binding the port, and graceful shutdown. */
 import type { Server as HttpServer } from 'node:http';
-import { createServer, Server } from 'node:net';
+import { createServer, Server, type Socket } from 'node:net';
 import { setImmediate as polled, setTimeout as sleep } from 'node:timers/promises';
 import { OperatorError } from '../config/errors.ts';
 import { limits } from '../config/limits.ts';
@@ -23,8 +23,17 @@ class ListenError extends OperatorError {
   readonly code = 'ERR_STAMPEDE_LISTEN';
 }
 
+/** The open connections of each server. */
+const connections = new WeakMap<Server, Set<Socket>>();
+
 /** @throws ListenError */
 export function listenOn(server: Server, address: Address, variable = 'PORT'): Promise<void> {
+  const open = new Set<Socket>();
+  connections.set(server, open);
+  server.on('connection', (socket) => {
+    open.add(socket);
+    socket.once('close', () => open.delete(socket));
+  });
   return new Promise((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => reject(explain(error, address, variable)));
     server.listen(address.port, address.host, limits.listenBacklog, resolve);
@@ -62,7 +71,7 @@ function explain(cause: NodeJS.ErrnoException, { port, host }: Address, variable
 
 /**
  * Stops accepting connections, answers the requests in progress, and closes each connection with its next answer. After
- * `drainMs` it closes idle connections, and `shutdownMs` after the stop all.
+ * `drainMs` it closes idle connections, and those on which nothing was sent, and `shutdownMs` after the stop all.
  *
  * The listener is closed before the first `Connection: close`: a client whose connection is closed connects again at once, and the
  * kernel resets what it has accepted for a listener that closes. A connection that comes in that instant is reset all the same.
@@ -81,7 +90,11 @@ export async function stopListening(server: HttpServer): Promise<void> {
   server.prependListener('request', (_req, res) => res.setHeader('Connection', 'close'));
   await Promise.race([closed, sleep(limits.drainMs)]);
   // A connection whose response began before has no `Connection: close` and would stay open while idle.
-  const closeIdle = () => setImmediate(() => server.closeIdleConnections());
+  const closeIdle = () =>
+    setImmediate(() => {
+      server.closeIdleConnections();
+      for (const socket of connections.get(server) ?? []) if (socket.bytesRead === 0) socket.destroy(); // Node takes it for a busy one
+    });
   const idle = setInterval(closeIdle, 100);
   await closed;
   clearTimeout(deadline);

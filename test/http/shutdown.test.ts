@@ -1,5 +1,8 @@
-/** SHUTDOWN_DELAY_MS: what a stop does before it closes the port. */
+/** What a stop does: before it closes the port (SHUTDOWN_DELAY_MS), and with the connections. */
+import { createServer, type ServerResponse } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
 import { expect, it } from 'vitest';
+import { listenOn, stopListening } from '../../src/http/listen.ts';
 import { buy, call, createSale } from '../support/client.ts';
 import { opened } from '../support/opened.ts';
 import { spawnService } from '../support/service.ts';
@@ -34,4 +37,22 @@ it.each([
 it.each(['1', '2'])('then it stops as without a delay, with WORKERS=%s', async (WORKERS) => {
   await using service = await spawnService({ ...envOf(stores), WORKERS, SHUTDOWN_DELAY_MS: '1' });
   expect(await service.stop()).toBe(0);
+});
+
+it('a connection on which nothing was sent is closed before the requests in progress end', async () => {
+  let answer: ServerResponse | undefined;
+  const server = createServer((_req, res) => {
+    answer = res;
+  });
+  await listenOn(server, { port: 0, host: '127.0.0.1' });
+  const { port } = server.address() as AddressInfo;
+  const silent = connect(port, '127.0.0.1').resume();
+  const closed = new Promise((resolve) => silent.once('close', resolve));
+  const asked = call(`http://127.0.0.1:${port}/`);
+  await expect.poll(() => answer).toBeDefined();
+  const stopped = stopListening(server);
+  await closed;
+  answer!.setHeader('Content-Type', 'application/json').end('{}');
+  expect((await asked).status).toBe(200);
+  await stopped;
 });
