@@ -161,8 +161,9 @@ function prepareFolder() {
   }
 }
 
+/** Without what another build is writing: see `replace`. */
 function filesOfDist() {
-  return readdirSync(dist, { recursive: true, encoding: 'utf8' });
+  return readdirSync(dist, { recursive: true, encoding: 'utf8' }).filter((file) => !/\.\d+$/.test(file));
 }
 
 /** @returns the versions of what it read, and the names of what it wrote */
@@ -230,10 +231,11 @@ function replace(name, contents) {
 
 /** A running program may still load a chunk of an earlier build. */
 function removeOld(written) {
-  const isOld = (file) => Date.now() - statSync(file).mtimeMs > DAY_MS;
+  // Another build may remove it first.
+  const isOld = (file) => Date.now() - (statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0) > DAY_MS;
   for (const file of filesOfDist())
     if (file.startsWith('chunks/') && !written.includes(file) && isOld(path.join(dist, file)))
-      rmSync(path.join(dist, file));
+      rmSync(path.join(dist, file), { force: true });
 }
 
 /** Built by root in another user's project: that user's next build replaces these files. */

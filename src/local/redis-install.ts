@@ -17,7 +17,7 @@ const INSTALL_TIMEOUT_MS = 10 * 60_000;
 /**
  * $1 is a package of Debian, $2 the systemd unit that it starts and enables at boot, which is not wanted here. A policy file
  * forbids the start while this script runs, and the unit is disabled afterwards. An existing policy is left alone, unless an
- * earlier run of this script was killed and left it.
+ * earlier run of this script was killed and left it. The three commands end before INSTALL_TIMEOUT_MS: a shell acts on a signal only after them.
  */
 const APT_SCRIPT = `
 export DEBIAN_FRONTEND=noninteractive
@@ -30,10 +30,13 @@ if [ ! -e "$policy" ] || grep -qxF "$mark" "$policy"; then
   printf '#!/bin/sh\\n%s\\nexit 101\\n' "$mark" > "$policy"
   chmod 755 "$policy"
 fi
-install() {
-  apt-get -o DPkg::Lock::Timeout=120 install -y --no-install-recommends "$package"
+apt() {
+  timeout -k 5 180 apt-get -o DPkg::Lock::Timeout=120 "$@"
 }
-install || { apt-get -o DPkg::Lock::Timeout=120 update && install; } || exit 1
+install() {
+  apt install -y --no-install-recommends "$package"
+}
+install || { apt update && install; } || exit 1
 if [ -d /run/systemd/system ]; then systemctl disable "$unit" || true; fi
 `;
 
