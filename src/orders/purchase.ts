@@ -57,22 +57,10 @@ export function createPurchases(context: PurchaseContext): Purchases {
     return decide({ ...attempt, isAgain: true });
   }
 
-  async function present(
-    { saleId, userId, orderId }: Attempt,
-    code: string,
-  ): Promise<Presented | Busy | Unknown> {
-    try {
-      return await groups.present(saleId, userId, code);
-    } catch (error) {
-      const { kind, reason } = expectedPostgresFailure(error);
-      return kind === 'unknown' ? { kind, orderId, reason } : { kind: 'busy', reason };
-    }
-  }
-
   /** Decides an attempt whose customer may be early. */
   async function decideEarly(attempt: Attempt, opening: NonNullable<Opening>): Promise<Outcome> {
     if (opening !== 'ticket') {
-      const presented = await present(attempt, opening.code);
+      const presented = await present(groups, attempt, opening.code);
       if (presented.kind === 'ignored') return decide(attempt);
       if (presented.kind === 'invalid-code') {
         // A customer with an order is answered with it: one that was transferred to them came without a code.
@@ -119,6 +107,19 @@ export function createPurchases(context: PurchaseContext): Purchases {
     },
     idle: async () => settlement?.idle(),
   };
+}
+
+async function present(
+  groups: PurchaseContext['groups'],
+  { saleId, userId, orderId }: Attempt,
+  code: string,
+): Promise<Presented | Busy | Unknown> {
+  try {
+    return await groups.present(saleId, userId, code);
+  } catch (error) {
+    const { kind, reason } = expectedPostgresFailure(error);
+    return kind === 'unknown' ? { kind, orderId, reason } : { kind: 'busy', reason };
+  }
 }
 
 function committed(decision: Decision): Result {

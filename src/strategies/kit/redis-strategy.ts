@@ -65,10 +65,6 @@ const TOO_FEW_REPLICAS = new Error(
 const NOT_CONFIRMED = new Error(
   'the connection to Redis was lost meanwhile, so the reservation is committed before the answer',
 );
-/** A load keeps what was reserved before in another copy, also a unit that Postgres has sold: see mirror.isKept. */
-const MAY_BE_KEPT = new Error(
-  'an earlier try may have made the reservation in another copy, so it is committed before the answer',
-);
 
 /** How long an attempt waits for a sale to be loaded, milliseconds. */
 const LOAD_WAIT_MS = 1_000;
@@ -104,34 +100,19 @@ export function redisStrategy(
   segments: number,
   decide: (attempt: Attempt, place: SaleInEpoch) => Promise<StepInRedis>,
 ): RedisStrategy {
-  const { redis, epochs, orders, onError } = context;
+  const { redis, epochs, orders } = context;
   const mirror = createSaleMirror(redis, epochs, orders, segments, isAhead(context));
   const { tryOnce, tryAgain } = resolver(context, mirror, decide);
-
-  async function isSafeAhead(
-    attempt: Attempt,
-    epoch: number,
-    hasReplicas: ReturnType<typeof redis.watchReplication>,
-    mayBeKept: boolean,
-  ): Promise<boolean> {
-    let failure: unknown = null;
-    try {
-      if (mayBeKept) failure = MAY_BE_KEPT;
-      else if (!(await hasReplicas())) failure = TOO_FEW_REPLICAS;
-      else if (!mirror.isConfirmed(attempt.saleId, epoch)) failure = NOT_CONFIRMED;
-    } catch (error) {
-      failure = error;
-    }
-    if (failure !== null) onError('accept-ahead-of-commit', failure, attempt);
-    return failure === null;
-  }
 
   return {
     description,
     locksFirst: 'customer', // as the order committer does
     mirror,
     maxBatch: 1,
-    load: (sale) => loadQuietly(context, mirror, sale),
+    async load(sale) {
+      // One that cannot be loaded now is loaded by the first attempt that finds it missing.
+      await mirror.load(sale).catch((error) => context.onError('load-sale', error, { saleId: sale.id }));
+    },
     setTerms: (sale) => mirror.setTerms(sale),
     async decide(attempt) {
       const untilMs = claimEndMs();
@@ -142,15 +123,37 @@ export function redisStrategy(
         return { kind: 'unknown', orderId: attempt.orderId, reason: step.reason };
       if (isShortage(step)) return confirmShortage(context, mirror, attempt, step, epoch!);
       if (step.kind !== 'reserved' && step.kind !== 'held') return step;
-      const mayBeKept =
-        step.kind === 'reserved' && (tried.step.kind === 'unanswered' || attempt.isAgain === true);
-      const mayBeAhead = hasReplicas !== null && (await isSafeAhead(attempt, epoch!, hasReplicas, mayBeKept));
+      // A load keeps what an earlier try reserved in another copy, also a unit that Postgres has sold.
+      const mayBeKept = tried.step.kind === 'unanswered' || attempt.isAgain === true;
+      const mayBeAhead =
+        hasReplicas !== null &&
+        !(mayBeKept && step.kind === 'reserved') &&
+        (await isSafeAhead(context, mirror, attempt, epoch!, hasReplicas));
       if (step.kind === 'held') return { ...step, mayBeAhead, epoch };
       const reservation = withFirstClaim(step.reservation, untilMs, epoch);
       return { kind: 'reserved', reservation, mayBeAhead };
     },
     restock: (saleId, units, key) => restock(context, mirror, saleId, units, key),
   };
+}
+
+/** Whether a reservation may be answered with 202 before its commit; why not is logged. */
+async function isSafeAhead(
+  { onError }: RedisStrategyContext,
+  mirror: SaleMirror,
+  attempt: Attempt,
+  epoch: number,
+  hasReplicas: () => boolean | Promise<boolean>,
+): Promise<boolean> {
+  let failure: unknown = null;
+  try {
+    if (!(await hasReplicas())) failure = TOO_FEW_REPLICAS;
+    else if (!mirror.isConfirmed(attempt.saleId, epoch)) failure = NOT_CONFIRMED;
+  } catch (error) {
+    failure = error;
+  }
+  if (failure !== null) onError('accept-ahead-of-commit', failure, attempt);
+  return failure === null;
 }
 
 /** Whether customers are answered before the commit. */
@@ -177,15 +180,6 @@ async function confirmShortage(
   }
   mirror.supersede(saleId, epoch).catch((error) => onError('supersede-epoch', error, { saleId, epoch }));
   return SUPERSEDED;
-}
-
-/** A sale that cannot be loaded now is loaded by the first attempt that finds it missing. */
-async function loadQuietly(
-  context: RedisStrategyContext,
-  mirror: SaleMirror,
-  sale: Parameters<SaleMirror['load']>[0],
-) {
-  await mirror.load(sale).catch((error) => context.onError('load-sale', error, { saleId: sale.id }));
 }
 
 /** @returns functions that decide an attempt even if Redis lacks the sale, and a second time if Redis gave no answer */
