@@ -203,20 +203,22 @@ export class Excuses {
           const isLost = had.has(orderId ?? '') && !kept.has(orderId!);
           return isLost && (this.#committedUs.get(orderId!) ?? 0) > untilUs;
         });
-        const orders = new Map(late.map(({ orderId, units = 1 }) => [orderId, units]));
+        // By the request that placed it, not by a repeat.
+        const orders = new Map(late.toReversed().map(({ orderId, units = 1 }) => [orderId, units]));
         // What the same customer was answered later names an order that gave way to the earlier one.
         const hasOne = new Set(late.map(({ userId }) => userId));
+        // Each rejection takes at least one of the units that are too many.
         let units = [...orders.values()].reduce((sum, one) => sum + one, 0);
         const displaced = new Set<string | null>();
-        for (const { id, orderId, userId, units: lost = 1, completedUs } of ofSale)
+        for (const { id, orderId, userId, completedUs } of ofSale)
           if (
-            (units > 0 || displaced.has(orderId)) &&
+            (units > 0 || displaced.has(orderId) || hasOne.has(userId)) &&
             !had.has(orderId!) &&
             completedUs! > untilUs &&
             this.#ahead.has(id) &&
             !this.#committedUs.has(orderId!)
           ) {
-            if (!hasOne.has(userId) && !displaced.has(orderId)) units -= lost;
+            if (!hasOne.has(userId) && !displaced.has(orderId)) units--;
             displaced.add(orderId);
             this.forget(id);
           }
