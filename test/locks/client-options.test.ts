@@ -1,10 +1,11 @@
-/** The password of a caller's client in a cluster. Other options: test/support/caller-clients.ts. */
-import { Cluster } from 'ioredis';
+/** What the locks make of a caller's client: its password in a cluster, a server that became a replica. Options: test/support/caller-clients.ts. */
+import { Cluster, Redis } from 'ioredis';
+import { createClient } from 'redis';
 import { expect, it } from 'vitest';
 import { redisLock } from '../../src/locks/index.ts';
-import { held } from '../contract/lock-steps.ts';
+import { held, once } from '../contract/lock-steps.ts';
 import { reached } from '../support/caller-clients.ts';
-import { openCluster } from '../support/servers.ts';
+import { OwnRedis, openCluster } from '../support/servers.ts';
 
 /** Of ioredis 5, whose duplicates lack the options of the nodes that are not repeated. */
 class Cluster5 extends Cluster {
@@ -28,4 +29,21 @@ it('a lock on a cluster has the password of its client of ioredis 5 and 6', asyn
     expect(await lease.release()).toBe('released');
     await lock.close();
   }
+});
+
+it.each(['ioredis', 'node-redis'])('a lock on %s leaves a server that became a replica', async (kind) => {
+  await using server = await OwnRedis.open();
+  const { url } = server;
+  const redis = kind === 'ioredis' ? new Redis(url, { lazyConnect: true }) : createClient({ url });
+  const lock = await redisLock({ redis }); // it opens its own connections
+  const other = new Redis(url);
+  const connections = async () =>
+    Number(/total_connections_received:(\d+)/.exec(await other.info('stats'))![1]);
+  const before = await connections();
+  await other.replicaof('127.0.0.1', '1');
+  expect(await lock.acquire('r', once)).toMatchObject({ kind: 'unavailable', reason: 'redis-readonly' });
+  await expect.poll(connections).toBeGreaterThan(before);
+  await other.replicaof('NO', 'ONE');
+  await lock.close();
+  other.disconnect();
 });

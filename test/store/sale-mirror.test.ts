@@ -248,3 +248,14 @@ it('waits for a replica to know that a load begins, before it marks the sale in 
   }
   expect(events).toEqual([false, 'begun, and marked']);
 });
+
+it('ends a connection to a Redis that is silent', async () => {
+  const link = await TcpProxy.to(stores.redisUrl);
+  const store = await openRedis(link.through(stores.redisUrl), () => {});
+  const closed = new Promise<void>((resolve) => store.redis.once('close', resolve));
+  link.set('black-hole');
+  await expect(store.ping()).rejects.toThrow('Command timed out');
+  await closed;
+  await store.close();
+  await link.close();
+});

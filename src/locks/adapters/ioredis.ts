@@ -3,10 +3,10 @@ import type { Cluster, Redis } from 'ioredis';
 import type { Ioredis } from '../callers.ts';
 import { type Call, type RedisClient, type RedisServerOfKey, RequestError } from '../clients.ts';
 import { type Opening, whenConnected } from './opening.ts';
-import { explainRedis, isStill } from './redis-errors.ts';
+import { explainRedis, isStill, leavesServer } from './redis-errors.ts';
 import { scriptBy } from './scripts.ts';
 import { slotOf } from './slots.ts';
-import { CONNECT_MS, inTime, REPLY_MS, retryMs } from './timing.ts';
+import { CONNECT_MS, inTime, REPLY_MS, retryMs, silentMs } from './timing.ts';
 
 export interface IoredisParts extends Pick<RedisClient, 'isCluster' | 'another' | 'close'>, Requests {
   serverOf(key: string): ServerOfKey;
@@ -110,6 +110,8 @@ const OPTIONS = {
   maxRetriesPerRequest: 0,
   commandTimeout: REPLY_MS,
   connectTimeout: REPLY_MS,
+  socketTimeout: silentMs(REPLY_MS),
+  reconnectOnError: leavesServer,
   retryStrategy: retryMs,
 } as const;
 

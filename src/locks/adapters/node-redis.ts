@@ -7,7 +7,7 @@
 import type { NodeRedis } from '../callers.ts';
 import { type RedisClient, type RedisServerOfKey, RequestError } from '../clients.ts';
 import { type Opening, whenConnected } from './opening.ts';
-import { explainRedis, isStill } from './redis-errors.ts';
+import { explainRedis, isStill, leavesServer } from './redis-errors.ts';
 import { scriptBy } from './scripts.ts';
 import { slotOf } from './slots.ts';
 import { CONNECT_MS, inTime, REPLY_MS, retryMs } from './timing.ts';
@@ -59,6 +59,13 @@ async function sentTo(client: Duplicate, kind: Kind, key: string, words: string[
   return node.sendCommand(words, PLAIN);
 }
 
+/** Sentinels and a cluster say by themselves which server is the primary. */
+function reconnect(client: Duplicate, onError: (error: Error) => void): void {
+  if (client.isReady !== true) return;
+  client.destroy();
+  client.connect().catch(onError);
+}
+
 /** @param onError receives errors of connections */
 export function openNodeRedis(given: NodeRedis, onError: (error: Error) => void): Opening {
   const kind = kindOf(given);
@@ -71,7 +78,9 @@ export function openNodeRedis(given: NodeRedis, onError: (error: Error) => void)
   async function send(command: string, ...rest: (string | number)[]): Promise<unknown> {
     const words = [command, ...rest.map(String)];
     const key = command.startsWith('EVAL') ? words[3] : words[1];
-    return requested(sent(client, kind, words, key));
+    const reply = sent(client, kind, words, key);
+    reply.catch((error) => kind === 'server' && leavesServer(error) && reconnect(client, onError));
+    return requested(reply);
   }
   const serverOf = (key: string): RedisServerOfKey => {
     const asked = (...words: string[]) => requested(sentTo(client, kind, key, words));

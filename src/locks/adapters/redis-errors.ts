@@ -49,5 +49,11 @@ export const isStill = (request: Promise<unknown>): Promise<boolean> =>
   );
 const REDIRECTION = /^(MOVED|ASK|TRYAGAIN)\b/;
 
+/** Replies of a server that takes no writes: a replica, or a primary that refuses them. */
+const NO_WRITES = /^(?:ERR Error running script.*? -?)?(READONLY|NOREPLICAS|MISCONF)\b/;
+
+/** Whether a reply means that the connection is to be ended: its address may lead to the primary by now. */
+export const leavesServer = ({ message }: Error) => NO_WRITES.test(message);
+
 /** Whether the user of Redis may not send a command. */
 export const isDenied = ({ message }: Error) => DENIED.test(message);

@@ -30,6 +30,3 @@ export function missingRule(command: string, { message }: Error): string {
   if (kind === undefined) return `+${command}`;
   return kind === 'key' ? "'~stampede:*'" : "'&stampede:*'";
 }
-
-/** Whether a primary has become a replica: it accepts no write. */
-export const isReadOnly = ({ message }: Error) => message.startsWith('READONLY');

@@ -5,8 +5,8 @@
 import { Cluster, Redis, type SentinelConnectionOptions, SentinelConnector } from 'ioredis';
 import { limits } from '../../config/limits.ts';
 import type { ClusterAddress, RedisAddress, SentinelAddress } from '../../config/urls/redis.ts';
-import { retryMs } from '../../locks/adapters/timing.ts';
-import { isReadOnly } from '../failures/redis.ts';
+import { leavesServer } from '../../locks/adapters/redis-errors.ts';
+import { retryMs, silentMs } from '../../locks/adapters/timing.ts';
 
 /** The options of every connection. @param onReply gets each error that a server replies */
 const connection = (onReply: OnReply) => ({
@@ -15,10 +15,11 @@ const connection = (onReply: OnReply) => ({
   maxRetriesPerRequest: 0,
   commandTimeout: limits.redisCommandMs,
   connectTimeout: limits.redisCommandMs,
-  // A primary that became a replica accepts no write: find the new primary, or follow the host name to it.
+  socketTimeout: silentMs(limits.redisCommandMs),
+  // A server that accepts no write: find the new primary, or follow the host name to it.
   reconnectOnError(error: Error) {
     onReply(error);
-    return isReadOnly(error);
+    return leavesServer(error);
   },
 });
 
@@ -85,6 +86,8 @@ const SLOTS_REFRESH_MS = 1_000;
 /** Delay before a retry after TRYAGAIN (only some keys of the slot have moved), milliseconds. */
 const TRY_AGAIN_MS = 25;
 const MAX_REDIRECTIONS = 40;
+/** Tries of a connection to a server that was lost. If it still belongs to the cluster, the map of the slots names it again. */
+const NODE_TRIES = 8;
 
 /** The client of a cluster sends each command to the server that has its keys, and follows MOVED, ASK and TRYAGAIN. */
 export function clusterOf(address: ClusterAddress, onReply: OnReply): Cluster {
@@ -100,7 +103,7 @@ export function clusterOf(address: ClusterAddress, onReply: OnReply): Cluster {
     retryDelayOnTryAgain: TRY_AGAIN_MS,
     maxRedirections: MAX_REDIRECTIONS,
     clusterRetryStrategy: retryMs,
-    clusterNodeRetryStrategy: retryMs,
+    clusterNodeRetryStrategy: (times) => (times > NODE_TRIES ? null : retryMs(times)),
     redisOptions: nodeOptions(address, onReply),
   });
 }

@@ -2,7 +2,7 @@
 import { Redis } from 'ioredis';
 import { limits } from '../../config/limits.ts';
 import { requestsOn } from '../../locks/adapters/ioredis.ts';
-import { isDenied } from '../../locks/adapters/redis-errors.ts';
+import { isDenied, leavesServer } from '../../locks/adapters/redis-errors.ts';
 import { retryMs } from '../../locks/adapters/timing.ts';
 import type { RedlockServer } from '../../locks/clients.ts';
 import { LockSetupError } from '../../locks/lock.ts';
@@ -56,7 +56,7 @@ function clientOf(url: string, onError: OnError): Redis {
     retryStrategy: retryMs, // a lease may depend on it
     reconnectOnError(error) {
       if (isDenied(error)) onError('redlock-permission', error, { host });
-      return false;
+      return leavesServer(error);
     },
   });
   redis.on('error', (error) => onError('redlock-connection', error, { host }));
