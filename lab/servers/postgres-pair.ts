@@ -73,6 +73,8 @@ export async function openPostgresPair(options: PairOptions) {
     url: `${url.href.replace(url.host, hosts)}?target_session_attrs=read-write`,
     /** URL of the current primary, past the proxies. */
     currentUrl: () => current().url(),
+    /** Past the proxies. */
+    standbyUrl: standby.url(),
     /** Connections to the primary; each test asks anew. */
     sql: () => poolOf(current()),
     /** From now on the standby gets nothing, and no server notices. @param caughtUp waits until it has everything */

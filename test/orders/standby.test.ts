@@ -1,7 +1,11 @@
 /** Promotion of a standby of Postgres in the middle of a sale. */
+import pg from 'pg';
 import { expect, it } from 'vitest';
 import type { HistoryRecord } from '../../lab/history.ts';
 import { openPostgresPair, type PostgresPair } from '../../lab/servers/postgres-pair.ts';
+import { fromPool } from '../../src/locks/adapters/pg.ts';
+import { create } from '../../src/locks/postgres-advisory.ts';
+import { openPostgres } from '../../src/store/postgres/pool.ts';
 import { type Answer, cancel, eventually, pay, post, users } from '../support/client.ts';
 import { failovers, SEEDS, sellThrough, TIMEOUT_MS } from '../support/failover.ts';
 import { type BREAKS, breakWaits, SAFE_STRATEGIES } from '../support/faults.ts';
@@ -134,3 +138,19 @@ it.each(
   },
   2 * TIMEOUT_MS, // it starts three services
 );
+
+it('a standby to which the only address leads gives no reads and no locks', async () => {
+  await using pair = await openPostgresPair({ synchronous: false });
+  const { standbyUrl } = pair;
+  const store = openPostgres(standbyUrl, () => {});
+  await expect(store.pool.query('SELECT 1')).rejects.toThrow('this Postgres is a standby');
+  await store.close();
+  const pool = new pg.Pool({ connectionString: standbyUrl });
+  const lock = await create({ postgres: fromPool(pool) });
+  expect(await lock.acquire('r', { ttlMs: 5_000, waitMs: 0 })).toMatchObject({
+    kind: 'unavailable',
+    reason: 'postgres-read-only',
+  });
+  await lock.close();
+  await pool.end();
+});

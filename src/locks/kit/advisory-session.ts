@@ -94,10 +94,11 @@ export class AdvisorySession {
 
   async tryLock(ttlMs: number): Promise<boolean> {
     const begin = `BEGIN; SET LOCAL idle_in_transaction_session_timeout = ${Math.ceil(ttlMs)};`;
-    const { rows } = await this.#query(
-      `${begin} SELECT pg_try_advisory_xact_lock(${this.#key}) AS granted`,
-      REPLY_MS,
-    );
+    // A standby has advisory locks of its own.
+    const granted = `CASE WHEN NOT pg_is_in_recovery() THEN pg_try_advisory_xact_lock(${this.#key}) END AS granted`;
+    const { rows } = await this.#query(`${begin} SELECT ${granted}`, REPLY_MS);
+    if (rows[0].granted === null)
+      throw new RequestError({ kind: 'unavailable', reason: 'postgres-read-only' });
     return rows[0].granted;
   }
 

@@ -210,15 +210,15 @@ class StrictClient extends pg.Client {
 
   // biome-ignore lint/suspicious/noExplicitAny: the pool gives a callback, others await
   override connect(callback?: any): any {
-    if (callback === undefined) {
-      const connected = this.primary === null ? super.connect() : this.#locate().then(() => super.connect());
-      return connected.catch((error) => Promise.reject(this.#failed(error)));
-    }
+    // Of one server that is a standby by now, reads would be old: its address may lead to the primary soon.
+    if (this.primary === null) this.#leaveIf(['in_hot_standby']);
+    const located = this.primary === null ? Promise.resolve() : this.#locate();
+    if (callback === undefined)
+      return located.then(() => super.connect()).catch((error) => Promise.reject(this.#failed(error)));
     // The pool listens for errors from its callback on, so the callback must run before the next message is read.
     // biome-ignore lint/suspicious/noExplicitAny: what the pool awaits
     const done = (error: any, ...rest: any[]) => callback(error && this.#failed(error), ...rest);
-    if (this.primary === null) return super.connect(done);
-    this.#locate().then(() => super.connect(done), done);
+    located.then(() => super.connect(done), done);
   }
 
   #failed(error: Error): Error {
@@ -229,15 +229,19 @@ class StrictClient extends pg.Client {
   async #locate(): Promise<void> {
     Object.assign(this, await this.primary!.locate());
     this.once('end', () => this.primary?.forget());
-    // Postgres reports it with the connection, and when it changes.
+    this.#leaveIf(READ_ONLY);
+  }
+
+  /** Postgres reports these parameters with the connection, and when they change. */
+  #leaveIf(parameters: readonly string[]): void {
     this.connection.on('parameterStatus', ({ parameterName, parameterValue }) => {
-      if (READ_ONLY.includes(parameterName) && parameterValue === 'on') this.#leave();
+      if (parameters.includes(parameterName) && parameterValue === 'on') this.#leave();
     });
   }
 
   #leave(): void {
     this.primary?.forget();
-    this.connection.stream.destroy();
+    this.connection.stream.destroy(new Error('this Postgres is a standby, or read-only'));
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: the text of a statement, or an object whose text may be inherited
@@ -272,7 +276,7 @@ class StrictClient extends pg.Client {
       (error, ...rest) => {
         this.#unanswered--;
         if (error != null && isReadTimeout(error)) this.connection.stream.destroy();
-        if (error?.code === READ_ONLY_TRANSACTION && this.primary !== null) this.#leave();
+        if (error?.code === '25006' && this.primary !== null) this.#leave(); // read_only_sql_transaction
         const failure = failureOf(error);
         callback(failure, ...(failure === null ? rest : []));
       };
@@ -294,7 +298,6 @@ class StrictClient extends pg.Client {
 
 /** Parameters that say that a server takes no writes (Postgres 14 and later report them). */
 const READ_ONLY = ['in_hot_standby', 'default_transaction_read_only'];
-const READ_ONLY_TRANSACTION = '25006';
 
 function whileConnecting(error: Error): Error {
   return 'syscall' in error && error.syscall === 'getaddrinfo'
