@@ -62,10 +62,12 @@ export function createIdentity(
     timeoutDuration: limits.identity.keysTimeoutMs,
     [jwksCache]: fetched,
   });
-  let notBeforeMs = 0;
+  let notBeforeMs = 0; // on `performance.now()`'s clock
   function renewIfDue(): void {
-    const nowMs = Date.now();
-    if (fetched.uat === undefined || nowMs < fetched.uat + keysMaxAgeMs || nowMs < notBeforeMs) return;
+    const ageMs = Date.now() - (fetched.uat ?? Number.NaN);
+    const isYoung = ageMs >= 0 && ageMs < keysMaxAgeMs; // not one from the future: the clock was set back
+    const nowMs = performance.now();
+    if (fetched.uat === undefined || isYoung || nowMs < notBeforeMs) return;
     notBeforeMs = nowMs + limits.identity.keysCooldownMs;
     keys.reload().catch(onUnrenewed);
   }

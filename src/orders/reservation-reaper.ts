@@ -108,14 +108,19 @@ async function* suspects(context: ReaperContext, memory: PreviousPass | null): A
   let pending = 0;
   const before = memory && new Map(memory);
   memory?.clear();
+  const readOne = (saleId: number) =>
+    mirror.digest(saleId).catch((error) => {
+      if (isStoreUnavailable(error)) pending = Number.POSITIVE_INFINITY; // nothing is known of its reservations
+      return null;
+    });
   for await (const some of sales.recent(limits.scanBatch)) {
-    // When one of them cannot be read, each is checked by itself.
-    const seen = await mirror.scan(some.map(({ id }) => id)).catch(() => null);
-    pending =
-      seen === null ? Number.POSITIVE_INFINITY : seen.reduce((sum, one) => sum + one.pending, pending);
-    await leaveOldEpochs(context, some, seen ?? []);
+    const ids = some.map(({ id }) => id);
+    // When one of them cannot be read, each is read by itself.
+    const seen = await mirror.scan(ids).catch(() => Promise.all(ids.map(readOne)));
+    for (const one of seen) pending += one?.pending ?? 0;
+    await leaveOldEpochs(context, some, seen);
     for (const [i, sale] of some.entries()) {
-      const one = seen?.[i] ?? null;
+      const one = seen[i]!;
       if (one === null || hasOtherTerms(one, sale) || isAbandoned(one)) {
         yield { sale, seen: one };
       } else if (differs(one, sale)) {
@@ -132,7 +137,7 @@ async function* suspects(context: ReaperContext, memory: PreviousPass | null): A
 async function leaveOldEpochs(
   { mirror, log }: ReaperContext,
   scanned: readonly Sale[],
-  seen: readonly SaleDigest[],
+  seen: readonly (SaleDigest | null)[],
 ): Promise<void> {
   const loaded = scanned.flatMap(({ id }, i) =>
     seen[i] == null || seen[i].free === null ? [] : [[id, seen[i].epoch] as const],

@@ -154,3 +154,15 @@ it('commits the other reservations when one fails, and retries that one', async 
   expect(background.degraded()).toEqual([]);
   expect(reported).toHaveLength(1);
 });
+
+it('counts the reservations of the others when a sale cannot be read', async () => {
+  const backlog = createBacklog();
+  backlog.left();
+  await redis.redis.set(`stampede:{sale:${saleIds[0]}}:reservations`, 'of another type');
+  const reported: string[] = [];
+  const health = testHealth((what) => reported.push(what)).loop('reservation-reaper');
+  context = { ...context, backlog, health };
+  await reapOnce(context);
+  expect(backlog.size).toBe(0);
+  expect(reported).toEqual([`sale ${saleIds[0]}`]);
+});
