@@ -5,16 +5,20 @@
  * servers name the folder and their service too, so the claim outlives a killed shell and a deleted folder. The shell reads a pipe whose
  * other end only this process holds, and at its end executes the last line: a signal to the servers of that moment. A server begins once the
  * shell knows it (server-process.ts). Shell and servers are in other sessions, out of reach of a Ctrl-C. If service and shell are killed, the next start stops the servers.
+ * It also ends the shell of a dead service that has not executed its last line yet, which would delete the next one's URLs.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { LocalStoreError } from './errors.ts';
-import { findUsers, type MarkedProcess, markOf } from './processes.ts';
+import { findMarked, findUsers, type MarkedProcess, markOf, stopProcesses } from './processes.ts';
 import { STORE_URLS } from './urls.ts';
 
 const SCRIPT = 'while read -r line; do last=$line; done; eval "$last"';
+
+/** How long a killed shell may take to be gone, milliseconds. */
+const KILLED_MS = 5_000;
 
 export interface Claim {
   /** What is claimed: a real path, or a name. */
@@ -40,7 +44,13 @@ export class Watcher {
     for (;;) {
       const watcher = findUsers(claim.path).length === 0 ? new Watcher(claim) : null;
       const others = findUsers(claim.path).filter(({ pid }) => pid !== watcher?.pid);
-      if (watcher !== null && others.length === 0) return watcher;
+      if (watcher !== null && others.length === 0) {
+        const late = findMarked(claim.path).filter(
+          ({ path, pid }) => path === claim.path && pid !== watcher.pid,
+        );
+        await stopProcesses(late, 'SIGKILL', KILLED_MS);
+        return watcher;
+      }
       await watcher?.end();
       const late = performance.now() > deadline ? others.at(0) : undefined;
       const refusal = claim.refusal(others) ?? (late === undefined ? null : claim.inUse(late.owner.pid));
