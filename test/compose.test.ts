@@ -134,6 +134,11 @@ it('starts every server again after a reboot, except those of redlock, which com
   expect(others).toEqual([...inProfile('redlock'), 'cluster-create']);
 });
 
+it('has an init process where a signal would find no handler: Node that still loads, a shell that waits', () => {
+  const having = names.filter((name) => services[name].init === true);
+  expect(having.sort()).toEqual([...stampedes, 'cluster-create', 'ha-postgres-standby'].sort());
+});
+
 it('publishes ports on the loopback only, each once', () => {
   for (const port of names.flatMap((name) => services[name].ports ?? []))
     expect(port).toMatch(/^127\.0\.0\.1:\d+:\d+$/);

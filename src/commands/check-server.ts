@@ -5,7 +5,6 @@
 import { readArguments } from '../config/arguments.ts';
 import { parseEnv } from '../config/env.ts';
 import { loadEnvFile } from '../config/env-file.ts';
-import { onStopSignals } from '../config/stop-signals.ts';
 import { choices } from '../service/core.ts';
 import { type Check, checkDatabase } from '../service/server-checks.ts';
 import { databaseUrlOf, runCommand, say } from './command.ts';
@@ -15,6 +14,9 @@ const HELP = `npm run check-server [-- <URL>]
           and, for all checks, with that of the owner
   EVENTS  as for the service`;
 const WIDTHS = [30, 9] as const;
+
+/** A signal ends it after the check in progress: the schema is dropped. */
+const stopping = new AbortController();
 
 /** @returns the exit code */
 async function main(): Promise<number> {
@@ -27,16 +29,14 @@ async function main(): Promise<number> {
   const fileNames = loadEnvFile();
   const given = words.length === 0 ? {} : { DATABASE_URL: words[0], DATABASE_URL_FILE: '' };
   const config = parseEnv({ ...process.env, ...given }, choices, fileNames);
-  const stopping = new AbortController();
-  onStopSignals(process, { first: () => stopping.abort(), later: () => process.exit(1) });
   say(row('check', 'result', 'found'));
   let wrong = 0;
   for await (const check of checkDatabase(databaseUrlOf(config), config.events, stopping.signal)) {
     report(check);
     wrong += check.problems.length;
   }
-  say(wrong === 0 ? 'Nothing is wrong.' : `${wrong} to mend.`);
-  return stopping.signal.aborted ? 2 : Math.sign(wrong);
+  if (!stopping.signal.aborted) say(wrong === 0 ? 'Nothing is wrong.' : `${wrong} to mend.`);
+  return Math.sign(wrong);
 }
 
 const row = (name: string, result: string, found: string) =>
@@ -47,4 +47,4 @@ function report({ name, found, problems }: Check): void {
   for (const text of problems) say(text.replaceAll(/^/gm, '    '));
 }
 
-runCommand(main);
+runCommand(main, () => stopping.abort());

@@ -1,4 +1,4 @@
-/** What the commands share that end by themselves: `npm run migrate`, `npm run audit` and `npm run reconcile`. */
+/** What the commands share that end by themselves: `audit`, `check-server`, `migrate` and `reconcile`. */
 import { constants } from 'node:os';
 import type { Config } from '../config/env.ts';
 import { ConfigError, OperatorError } from '../config/errors.ts';
@@ -7,17 +7,32 @@ import { LOCAL_FOLDER, readStoreUrls } from '../local/urls.ts';
 
 export const say = (line: string) => process.stdout.write(`${line}\n`);
 
-/** A signal ends the command at once, also as the first process of a container. @param main returns the exit code; 2 when it throws */
-export function runCommand(main: () => Promise<number>): void {
-  const end = (signal: NodeJS.Signals) => process.exit(128 + constants.signals[signal]);
-  onStopSignals(process, { first: end, later: end });
+/** As a shell reports a process that a signal ended. */
+const codeOf = (signal: NodeJS.Signals): number => 128 + constants.signals[signal];
+
+/**
+ * Runs a command. A signal is handled although most commands have nothing to stop: as the first process of a container, a process without a
+ * handler ignores it.
+ * @param main returns the exit code; 2 when it throws
+ * @param stop begins to stop `main` at the first signal; without it the signal ends the process
+ */
+export function runCommand(main: () => Promise<number>, stop?: () => void): void {
+  let signalCode: number | null = null;
+  onStopSignals(process, {
+    first(signal) {
+      signalCode = codeOf(signal);
+      if (stop === undefined) process.exit(signalCode);
+      stop();
+    },
+    later: (signal) => process.exit(codeOf(signal)),
+  });
   main().then(
     (code) => {
-      process.exitCode = code;
+      process.exitCode = signalCode ?? code;
     },
     (error) => {
       process.stderr.write(`${error instanceof OperatorError ? error.message : (error.stack ?? error)}\n`);
-      process.exitCode = 2;
+      process.exitCode = signalCode ?? 2;
     },
   );
 }

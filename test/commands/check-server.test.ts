@@ -1,12 +1,14 @@
 /** `npm run check-server`: what it says about servers, roles, settings and poolers, and that it leaves nothing behind. */
 
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { temporaryFolder } from '../../lab/kit/temporary-folder.ts';
 import { findPgBouncer, keepsStatements, openPgBouncer } from '../../lab/servers/pgbouncer.ts';
 import { withPostgres } from '../../lab/servers/stores.ts';
 import { choices } from '../../src/service/core.ts';
 import { opened } from '../support/opened.ts';
-import { runCommand } from '../support/service.ts';
+import { entryOf, runCommand } from '../support/service.ts';
 import { openDatabase } from '../support/stores.ts';
 
 const database = opened(() => openDatabase(''));
@@ -51,6 +53,18 @@ it('a server on which every strategy sells passes, whatever the date style of th
     ...Object.fromEntries(choices.withoutRedis.strategies.map((strategy) => [`a sale by ${strategy}`, 'ok'])),
   });
   expect(code).toBe(rows.latency!.startsWith('ok') ? 0 : 1); // a busy machine commits slowly
+  expect(await tables()).toEqual(before);
+});
+
+it('a signal ends it after the check in progress, and its schema is dropped', async () => {
+  const before = await tables();
+  const command = spawn(process.execPath, [entryOf('check-server'), database.url], {
+    env: { PATH: process.env.PATH },
+  });
+  const ended = once(command, 'exit');
+  await expect.poll(tables).not.toEqual(before);
+  command.kill('SIGTERM');
+  expect(await ended).toEqual([143, null]);
   expect(await tables()).toEqual(before);
 });
 
