@@ -146,6 +146,7 @@ function prepareFolder() {
     if (!existsSync(dist)) mkdirSync(dist); // "recursive" would report ENOENT for a read-only file system
     for (const file of ['', ...filesOfDist()]) accessSync(path.join(dist, file), constants.W_OK);
   } catch (error) {
+    if (error.code === 'EEXIST') return prepareFolder(); // another build has just made it
     const owner = `${process.getuid?.() ?? '$UID'}:${process.getgid?.() ?? '$GID'}`;
     const denied = existsSync(dist) ? dist : root;
     const copy = 'copy the project to a folder of your own and run it there';
@@ -185,7 +186,9 @@ async function buildPart({ build }, { entries, options }) {
     logOverride: { 'ignored-bare-import': 'silent' }, // imports of types
   }).catch(() => process.exit(1)); // it has said why
   const files = outputFiles.flatMap(withCompressed);
-  for (const { name, contents } of files) replace(name, contents);
+  const isChunk = ({ name }) => name.startsWith('chunks/');
+  // Chunks first: a program that starts meanwhile finds those that it loads.
+  for (const { name, contents } of files.toSorted((a, b) => isChunk(b) - isChunk(a))) replace(name, contents);
   const own = Object.keys(metafile.inputs).filter((file) => !file.includes('node_modules/'));
   const inputs = ['scripts/build.js', LOCK, ...own];
   return {
