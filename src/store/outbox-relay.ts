@@ -16,6 +16,7 @@ import { limits } from '../config/limits.ts';
 import type { MirrorChange } from '../domain/order.ts';
 import { isStoreUnavailable } from './failures/any-store.ts';
 import { isRedisDefect } from './failures/redis.ts';
+import { ACTIVE } from './postgres/orders.ts';
 import { inTransaction, type PostgresStore } from './postgres/pool.ts';
 import type { SaleMirror } from './redis/sale-mirror.ts';
 
@@ -68,7 +69,13 @@ interface RelayContext {
   readonly onError?: (error: unknown) => void;
 }
 
-type Row = MirrorChange & { readonly id: string; readonly ageMs: number; readonly loadedIn: number | null };
+type Row = MirrorChange & {
+  readonly id: string;
+  readonly ageMs: number;
+  readonly loadedIn: number | null;
+  /** It gives units to an order that is closed by now. A copy that was loaded since has sold them: the release, which follows, would add them again. */
+  readonly isOver: boolean;
+};
 
 // The first change of each order comes first. ORDER BY and LIMIT leave the planner one way to find it: a plan made while the table is
 // empty is kept.
@@ -90,7 +97,8 @@ const LOCK = {
   text: `${changes(
     `id, change, order_id AS "orderId", sale_id AS "saleId", user_id AS "userId", to_user_id AS "toUserId", units,
       (extract(epoch FROM clock_timestamp() - created_at) * 1000)::float8 AS "ageMs",
-      (SELECT mirror_epoch FROM sales WHERE sales.id = m.sale_id) AS "loadedIn"`,
+      (SELECT mirror_epoch FROM sales WHERE sales.id = m.sale_id) AS "loadedIn",
+      change IN ('take', 'record') AND NOT EXISTS (SELECT FROM orders WHERE orders.id = m.order_id AND ${ACTIVE}) AS "isOver"`,
     'id = ANY($2::bigint[])',
   )} ${NOT_LOCKED}`,
 };
@@ -186,6 +194,7 @@ export async function relayOutbox(context: RelayContext, which: Which): Promise<
   /** @returns also why Redis is unavailable */
   async function apply(row: Row): Promise<Applied> {
     const sale = `sale ${row.saleId}`;
+    if (row.isOver) return 'done';
     try {
       const result = await mirror.applyChange(row, row.loadedIn);
       health?.succeeded(sale);

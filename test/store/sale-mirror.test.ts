@@ -259,3 +259,25 @@ it('ends a connection to a Redis that is silent', async () => {
   await store.close();
   await link.close();
 });
+
+it('gives no units to an order that is closed by now: its release would add them to a copy that has sold them', async () => {
+  const sale = await create(1);
+  const { rows } = await stores.sql.query<{ id: string }>(
+    `INSERT INTO orders (id, sale_id, user_id, status, quantity, price_cents, expires_at, closed_at)
+     VALUES (gen_random_uuid(), $1, 'bob', 'cancelled', 1, 1, now(), now()) RETURNING id`,
+    [sale.id],
+  );
+  await sales.load(sale);
+  await reserveFor(redis, sales, attemptOf(sale.id, 'ann'));
+  await stores.sql.query(
+    `INSERT INTO mirror_outbox (sale_id, change, order_id, user_id, units)
+     SELECT $1, change, $2, 'bob', 1 FROM unnest('{take,release}'::text[]) AS change`,
+    [sale.id, rows[0]!.id],
+  );
+  const relay = createOutboxRelay(postgres, sales, testHealth().loop('mirror-outbox'));
+  while ((await relay.publish()) > 0);
+  expect(await sales.digest(sale.id)).toMatchObject({ free: 0, held: 1 });
+  expect((await stores.sql.query('SELECT FROM mirror_outbox WHERE sale_id = $1', [sale.id])).rowCount).toBe(
+    0,
+  );
+});
